@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/os.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static uint64_t clock_read_ns(clockid_t id)
+{
+    struct timespec now;
+
+    clock_gettime(id, &now);
+    return (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
+}
+
+uint64_t os_now_ns(void)
+{
+    return clock_read_ns(CLOCK_MONOTONIC);
+}
+
+uint64_t os_boot_now_ns(void)
+{
+    return clock_read_ns(CLOCK_BOOTTIME);
+}
+
+uint64_t os_random(void)
+{
+    uint64_t value = 0;
+
+    while (getrandom(&value, sizeof(value), 0) != (ssize_t)sizeof(value))
+        ;
+    return value;
+}
+
+int os_thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *), void *argument)
+{
+    sigset_t all;
+    sigset_t before;
+    pthread_t thread;
+    int error;
+
+    /* The thread inherits the mask: a signal must never run a handler on a runtime thread. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0)
+        return -error;
+    pthread_setname_np(thread, name);
+    *ret_thread = thread;
+    return 0;
+}
+
+int os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected, uint64_t timeout_ns, bool shared)
+{
+    struct timespec limit = {(time_t)(timeout_ns / 1000000000U), (long)(timeout_ns % 1000000000U)};
+    int op = shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE;
+
+    if (syscall(SYS_futex, word, op, expected, timeout_ns == UINT64_MAX ? NULL : &limit, NULL, 0) == 0)
+        return 0;
+    return errno == EAGAIN ? 0 : -errno;
+}
+
+void os_futex_wake(_Atomic(uint32_t) *word, int count, bool shared)
+{
+    syscall(SYS_futex, word, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+int os_pages_map(size_t size_bytes, void **ret_memory)
+{
+    void *memory = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (memory == MAP_FAILED)
+        return -ENOMEM;
+    *ret_memory = memory;
+    return 0;
+}
+
+void os_pages_unmap(void *memory, size_t size_bytes)
+{
+    if (memory != NULL)
+        munmap(memory, size_bytes);
+}

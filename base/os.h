@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * os.h - clock, threads and memory from the operating system.
+ *
+ * Not for the pure folders (coherence, cluster, prefetch, tiers/placement): a lint test refuses that.
+ */
+#ifndef TIERMESH_BASE_OS_H
+#define TIERMESH_BASE_OS_H
+
+#include "base/types.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* CLOCK_MONOTONIC in nanoseconds. */
+uint64_t os_now_ns(void);
+
+/* CLOCK_BOOTTIME in nanoseconds: counts suspended time too, so leases are measured with it. */
+uint64_t os_boot_now_ns(void);
+
+/* 64 random bits from the kernel (getrandom). */
+uint64_t os_random(void);
+
+/*
+ * os_thread_start - start a thread that runs with every signal blocked, named `name` (15 bytes at most).
+ * Returns 0, or -EAGAIN when the system refuses another thread.
+ */
+int os_thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *), void *argument) MUST_USE;
+
+/*
+ * os_futex_wait - sleep while *word == expected, at most timeout_ns (UINT64_MAX: for ever).
+ * Returns 0 after a wake or when *word differed, -ETIMEDOUT, or -EINTR.
+ * `shared` is true when the word lies in memory that other processes map.
+ */
+int os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected, uint64_t timeout_ns, bool shared);
+void os_futex_wake(_Atomic(uint32_t) *word, int count, bool shared);
+
+/*
+ * os_pages_map - zeroed, page-aligned anonymous memory that is reserved but not charged until touched.
+ * Returns 0 or -ENOMEM.  os_pages_unmap gives it back; NULL is allowed there.
+ */
+int os_pages_map(size_t size_bytes, void **ret_memory) MUST_USE;
+void os_pages_unmap(void *memory, size_t size_bytes);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mmu.h - the window of addresses, page faults, and mappings of this process. The only place with UFFDIO_*.
+ *
+ * Knows addresses and kernel calls, nothing of coherence or tiers. Kernel features are probed with UFFDIO_API, never
+ * inferred from a version; each can be switched off to test its fallback. `struct mmu` is used by the shard's thread,
+ * except where a function says "any thread".
+ *
+ * Sources: userfaultfd(2), ioctl_userfaultfd(2), Documentation/admin-guide/mm/userfaultfd.rst.
+ */
+#ifndef TIERMESH_MMU_MMU_H
+#define TIERMESH_MMU_MMU_H
+
+#include "base/types.h"
+
+/* ---- features.c ------------------------------------------------------------------------------------------------- */
+
+struct mmu_features {
+    bool has_wp_shmem;  /* write protection on memfd mappings (needed for shared regions) */
+    bool has_minor;     /* MINOR faults on memfd mappings (needed for shared regions) */
+    bool has_move;      /* UFFDIO_MOVE: eviction of private pages without a protect-and-drop race */
+    bool has_poison;    /* UFFDIO_POISON: else a lost page is answered by remapping it PROT_NONE-like (SIGBUS) */
+    bool has_wp_async;  /* WP_ASYNC + PAGEMAP_SCAN: dirty tracking without a fault */
+    bool has_thread_id;
+    bool has_exact_address;
+    const char *source; /* "/dev/userfaultfd" or "userfaultfd system call" */
+};
+
+/* Features the user switched off (true: pretend that the kernel lacks it). */
+struct mmu_switches {
+    bool no_move, no_poison, no_wp_async;
+};
+
+/*
+ * mmu_features_probe - what this kernel and this process's rights offer.
+ * 0, or -EPERM / -ENOSYS with a sentence that names the sysctl, device mode or capability that would help.
+ */
+int mmu_features_probe(const struct mmu_switches *switches, struct mmu_features *ret_features) MUST_USE;
+
+/* ---- window.c: one reservation, the same on all nodes ------------------------------------------------------------ */
+
+#define MMU_WINDOW_BASE_DEFAULT 0x100000000000U
+
+struct mmu_window {
+    uint64_t base;          /* first byte */
+    uint64_t shared_bytes;  /* [base, base + shared_bytes): mapping of the memfd at offset 0 */
+    uint64_t private_bytes; /* behind it: anonymous */
+    int memfd;              /* the shared pages' bytes of this node; offset == address - base */
+};
+
+/*
+ * mmu_window_reserve - reserve the window at `base` and map its halves (MAP_NORESERVE; works with overcommit_memory 0).
+ * 0, -EADDRINUSE with what occupies it (from /proc/self/maps), -ENOMEM (RLIMIT_AS and friends, named).
+ */
+int mmu_window_reserve(uint64_t base, uint64_t shared_bytes, uint64_t private_bytes,
+                       struct mmu_window *ret_window) MUST_USE;
+/* true when [base, base + size) is free in this process: what a node tells the others when they agree on a window. */
+bool mmu_window_is_free(uint64_t base, uint64_t size_bytes);
+void mmu_window_release(struct mmu_window *window);
+
+static inline void *mmu_page_address(const struct mmu_window *window, struct page_id page)
+{
+    return (void *)(uintptr_t)(window->base + (page.index << PAGE_SHIFT));
+}
+
+static inline bool mmu_address_is_inside(const struct mmu_window *window, const void *address)
+{
+    return (uintptr_t)address - window->base < window->shared_bytes + window->private_bytes;
+}
+
+static inline struct page_id mmu_page_at(const struct mmu_window *window, const void *address)
+{
+    return page_of(((uintptr_t)address - window->base) >> PAGE_SHIFT);
+}
+
+static inline bool mmu_page_is_shared(const struct mmu_window *window, struct page_id page)
+{
+    return page.index < window->shared_bytes >> PAGE_SHIFT;
+}
+
+/* ---- table.[ch]: the page table, allocated by extent: see mmu/table.h ------------------------------------------- */
+
+/* ---- uffd.c: the descriptor and its faults ------------------------------------------------------------------------ */
+
+struct mmu; /* opaque */
+
+enum mmu_fault_kind {
+    MMU_FAULT_MISSING, /* no page there */
+    MMU_FAULT_MINOR,   /* shared: the memfd has the page, the mapping does not */
+    MMU_FAULT_WP,      /* a store to a write-protected page */
+};
+
+struct mmu_fault {
+    struct page_id page;
+    enum mmu_fault_kind kind;
+    bool is_write;
+    uint32_t thread; /* kernel thread id; 0 when unknown */
+};
+
+/* Opens the descriptor (non-blocking, close-on-exec, moved above fd 100) and registers the shared half. */
+int mmu_open(const struct mmu_window *window, const struct mmu_features *features, struct mmu **ret_mmu) MUST_USE;
+
+/*
+ * Closing: faults that still wait would read zeroes in silence, so everything registered is first made to raise SIGBUS
+ * (mapped PROT_NONE over a sealed, empty file). Called by dsm_finalize only.
+ */
+void mmu_close(struct mmu *mmu);
+
+int mmu_descriptor(const struct mmu *mmu);
+const struct mmu_features *mmu_features(const struct mmu *mmu);
+
+/* Read up to `count` faults. Returns how many; 0 when there are none. Unknown events are logged and skipped. */
+int mmu_faults_read(struct mmu *mmu, struct mmu_fault *faults, int count);
+
+/* Private extents join the registration when their memory is to be managed. 0 or -errno with a sentence. */
+int mmu_register(struct mmu *mmu, struct page_id first, uint64_t pages_count) MUST_USE;
+int mmu_unregister(struct mmu *mmu, struct page_id first, uint64_t pages_count) MUST_USE;
+
+/* ---- map.c. Page runs are consecutive. Each wakes the waiting threads unless it says otherwise. -------------------
+ * EEXIST (the page is there already: another thread's fault was answered meanwhile) is not an error: these functions
+ * wake and go on. -EAGAIN never leaves them. What remains is returned.
+ */
+
+/* Copy pages_count * PAGE_BYTES from `bytes` into absent pages. writable false: write-protected. */
+int mmu_copy(struct mmu *mmu, struct page_id first, unsigned pages_count, const void *bytes, bool writable) MUST_USE;
+
+/* Zero pages into absent places (a real page when writable; shared: always a page of the memfd). */
+int mmu_zero(struct mmu *mmu, struct page_id first, unsigned pages_count, bool writable) MUST_USE;
+
+/* Shared: map pages that the memfd has. */
+int mmu_continue(struct mmu *mmu, struct page_id first, unsigned pages_count, bool writable) MUST_USE;
+
+/* Set or clear write protection of mapped pages; clearing wakes. */
+int mmu_protect(struct mmu *mmu, struct page_id first, unsigned pages_count, bool writable) MUST_USE;
+
+/* Shared: unmap, the bytes stay in the memfd. A store in flight is in the memfd when this returns. No wake. */
+int mmu_zap(struct mmu *mmu, struct page_id first, unsigned pages_count) MUST_USE;
+
+/* Shared: give the memory of unmapped or mapped pages back; contents are gone. No wake. */
+int mmu_free(struct mmu *mmu, struct page_id first, unsigned pages_count) MUST_USE;
+
+/* Private: unmap and drop contents (MADV_DONTNEED). The next touch is MISSING. No wake. */
+int mmu_drop(struct mmu *mmu, struct page_id first, unsigned pages_count) MUST_USE;
+
+/*
+ * Private: take pages out into `staging` (from mmu_staging()): afterwards they are absent and staging holds their
+ * bytes. By UFFDIO_MOVE; without it by write protection, copy, drop (a store meanwhile faults and waits).
+ * ret_moved: leading pages moved. 0, -EBUSY (the page after them is pinned or shared by fork: skip it, retry later).
+ */
+int mmu_take_out(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging,
+                 unsigned *ret_moved) MUST_USE;
+
+/* An area of anonymous memory for mmu_take_out(), prepared for `pages_count` pages. */
+int mmu_staging_create(struct mmu *mmu, unsigned pages_count, void **ret_staging) MUST_USE;
+void mmu_staging_clear(struct mmu *mmu, void *staging, unsigned first, unsigned pages_count); /* drop, ready again */
+
+/* Every touch of the page raises SIGBUS from now on, threads that wait included. */
+int mmu_poison(struct mmu *mmu, struct page_id page) MUST_USE;
+
+/* Wake threads that wait for the page without changing it. */
+void mmu_wake(struct mmu *mmu, struct page_id first, unsigned pages_count);
+
+/* ---- bytes of shared pages, through the memfd; any thread ---------------------------------------------------------- */
+
+/* Copy bytes of pages that are in the memfd, whether mapped or not. 0 or -EIO. */
+int mmu_shared_read(const struct mmu_window *window, struct page_id page, size_t offset_bytes, void *bytes,
+                    size_t size_bytes) MUST_USE;
+int mmu_shared_write(const struct mmu_window *window, struct page_id page, size_t offset_bytes, const void *bytes,
+                     size_t size_bytes) MUST_USE;
+
+/* Private, fresh and unregistered memory: which of the pages are there (pagemap). One bool a page. 0 or -errno. */
+int mmu_present(const struct mmu_window *window, struct page_id first, unsigned pages_count,
+                bool *ret_present) MUST_USE;
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frames.h - the frame table: which pages occupy DDR on this node, and in what order they should leave. PURE.
+ *
+ * One entry of 16 bytes a DDR frame. The order is the replacement policy's (struct placement_ops); frames.c keeps the
+ * lists that policies are made of. All memory is taken at create time. Used by the shard's thread only.
+ */
+#ifndef TIERMESH_TIERS_FRAMES_H
+#define TIERMESH_TIERS_FRAMES_H
+
+#include "base/types.h"
+
+struct frame_id {
+    uint32_t index;
+};
+#define FRAME_NONE ((struct frame_id){UINT32_MAX})
+
+/* Lists a frame can be on. */
+enum frame_list {
+    FRAME_FREE = 0,
+    FRAME_MAPPED = 1, /* mapped: touches are not seen */
+    FRAME_LIMBO = 2,  /* resident but unmapped: a touch is a soft fault and counts as a hit */
+    FRAME_COLD = 3,   /* policy's second queue */
+    FRAME_BUSY = 4,   /* being moved */
+    FRAME_LISTS = 5,
+};
+
+struct frames; /* frames_bytes() of caller memory, no pointer inside */
+
+size_t frames_bytes(uint32_t frames_max);
+void frames_init(struct frames *frames, uint32_t frames_max);
+
+/* A free frame for the page, on no list yet (FRAME_BUSY). FRAME_NONE: all frames_max are in use. */
+struct frame_id frames_take(struct frames *frames, struct page_id page);
+void frames_put(struct frames *frames, struct frame_id frame);
+
+struct page_id frames_page(const struct frames *frames, struct frame_id frame);
+enum frame_list frames_list(const struct frames *frames, struct frame_id frame);
+void frames_push_tail(struct frames *frames, struct frame_id frame, enum frame_list list); /* from any list */
+struct frame_id frames_head(const struct frames *frames, enum frame_list list);
+struct frame_id frames_next(const struct frames *frames, struct frame_id frame);
+uint32_t frames_count(const struct frames *frames, enum frame_list list);
+
+#endif
