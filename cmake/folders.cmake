@@ -2,9 +2,8 @@
 # Warnings, sanitizers, and one static library a folder.
 
 add_compile_definitions(_GNU_SOURCE)
-add_compile_options($<$<COMPILE_LANGUAGE:C>:-Wall> $<$<COMPILE_LANGUAGE:C>:-Wextra> $<$<COMPILE_LANGUAGE:C>:-Wshadow>
-    $<$<COMPILE_LANGUAGE:C>:-Wconversion> $<$<COMPILE_LANGUAGE:C>:-Wswitch-enum> $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
-    $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes> $<$<COMPILE_LANGUAGE:C>:-Wvla> -fno-omit-frame-pointer -fno-strict-aliasing)
+set(TIERMESH_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wswitch-enum -Wstrict-prototypes -Wmissing-prototypes -Wvla)
+add_compile_options("$<$<COMPILE_LANGUAGE:C>:${TIERMESH_WARNINGS}>" -fno-omit-frame-pointer -fno-strict-aliasing)
 if(TIERMESH_WERROR)
     add_compile_options(-Werror)
 endif()

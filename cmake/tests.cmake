@@ -6,9 +6,9 @@
 #   tiermesh_test(NAME x COMMAND program-or-target args... [LABELS ...] ...)   a script, or one more run of a program
 #   tiermesh_fuzz(NAME x SOURCES a.c [USES ...] [CORPUS dir])                  a.c has LLVMFuzzerTestOneInput
 #
-# Relative sources are looked for beside the fragment. Labels that mean something: unit sim contract stress e2e lint fuzz
-# are the kinds; `threads` is also run under TSan; `long` is left out of the default check; `noasan` cannot run there.
-# Exit code 77 is "skipped". SERIAL runs alone, for programs that measure or take both processors.
+# Relative sources are looked for beside the fragment. The kinds are labels: unit sim contract stress e2e lint fuzz.
+# More labels: `threads` is run under TSan too; `long` is left out of the default check; `noasan` and `notsan` cannot
+# run there. Exit code 77 is "skipped". SERIAL runs alone, for programs that measure or take both processors.
 option(TIERMESH_FUZZ "link the fuzz programs with libFuzzer (clang)" OFF)
 
 if(NOT BUILD_TESTING)
@@ -84,7 +84,8 @@ function(tiermesh_fuzz)
         set(main)
         list(PREPEND args -max_total_time=20 -rss_limit_mb=1024 -print_final_stats=1)
     endif()
-    tiermesh_test(NAME ${FUZZ_NAME} SOURCES ${FUZZ_SOURCES} ${main} USES ${FUZZ_USES} LABELS fuzz TIMEOUT 120 ARGS ${args})
+    tiermesh_test(NAME ${FUZZ_NAME} SOURCES ${FUZZ_SOURCES} ${main} USES ${FUZZ_USES}
+        LABELS fuzz TIMEOUT 120 ARGS ${args})
     if(TIERMESH_FUZZ AND TARGET ${FUZZ_NAME})
         target_link_options(${FUZZ_NAME} PRIVATE -fsanitize=fuzzer)
     endif()

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# The lints, and beside each its planted violations. They look at the source tree or at what the build made, so one
+# build is enough: sanitizers change what the objects call.
+if(TIERMESH_SANITIZE)
+    return()
+endif()
+
+set(lint ${CMAKE_CURRENT_LIST_DIR})
+foreach(name layers length rules words)
+    tiermesh_test(NAME lint_${name} COMMAND ${lint}/${name}.sh ${CMAKE_SOURCE_DIR} LABELS lint)
+endforeach()
+foreach(name layers length rules words pure symbols header)
+    tiermesh_test(NAME lint_planted_${name} COMMAND ${lint}/planted.sh ${name} LABELS lint
+        ENVIRONMENT CC=${CMAKE_C_COMPILER} CXX=${CMAKE_CXX_COMPILER})
+endforeach()
+tiermesh_test(NAME lint_header LABELS lint
+    COMMAND ${lint}/header.sh ${CMAKE_SOURCE_DIR}/include ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
+
+set(pure)
+foreach(folder coherence cluster prefetch)
+    if(TARGET tm_${folder})
+        list(APPEND pure $<TARGET_FILE:tm_${folder}>)
+    endif()
+endforeach()
+if(EXISTS ${CMAKE_SOURCE_DIR}/tiers/placement.c)
+    list(APPEND pure $<TARGET_FILE:tm_tiers>:placement.c.o)
+endif()
+if(EXISTS ${CMAKE_SOURCE_DIR}/tiers/frames.c)
+    list(APPEND pure $<TARGET_FILE:tm_tiers>:frames.c.o)
+endif()
+if(pure)
+    tiermesh_test(NAME lint_pure COMMAND ${lint}/pure.sh ${pure} LABELS lint)
+endif()
+if(TARGET tiermesh)
+    tiermesh_test(NAME lint_symbols LABELS lint
+        COMMAND ${lint}/symbols.sh ${CMAKE_SOURCE_DIR}/include/tiermesh/dsm.h $<TARGET_FILE:tiermesh>)
+endif()
