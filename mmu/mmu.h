@@ -16,11 +16,12 @@
 /* ---- features.c ------------------------------------------------------------------------------------------------- */
 
 struct mmu_features {
-    bool has_wp_shmem;  /* write protection on memfd mappings (needed for shared regions) */
-    bool has_minor;     /* MINOR faults on memfd mappings (needed for shared regions) */
-    bool has_move;      /* UFFDIO_MOVE: eviction of private pages without a protect-and-drop race */
-    bool has_poison;    /* UFFDIO_POISON: else a lost page is answered by remapping it PROT_NONE-like (SIGBUS) */
-    bool has_wp_async;  /* WP_ASYNC + PAGEMAP_SCAN: dirty tracking without a fault */
+    bool has_wp_shmem;    /* write protection on memfd mappings (needed for shared regions) */
+    bool has_minor;       /* MINOR faults on memfd mappings (needed for shared regions) */
+    bool has_move;        /* UFFDIO_MOVE: eviction of private pages without a protect-and-drop race */
+    bool has_poison;      /* UFFDIO_POISON: else a lost page is remapped over an empty file (SIGBUS, two VMAs each) */
+    bool has_wp_async;    /* WP_ASYNC + PAGEMAP_SCAN: dirty tracking without a fault; see docs/MMU.md */
+    bool has_continue_wp; /* CONTINUE can write-protect: else mmu_continue(writable false) copies the page */
     bool has_thread_id;
     bool has_exact_address;
     const char *source; /* "/dev/userfaultfd" or "userfaultfd system call" */
@@ -28,7 +29,7 @@ struct mmu_features {
 
 /* Features the user switched off (true: pretend that the kernel lacks it). */
 struct mmu_switches {
-    bool no_move, no_poison, no_wp_async;
+    bool no_move, no_poison, no_wp_async, no_continue_wp;
 };
 
 /*
@@ -56,6 +57,7 @@ int mmu_window_reserve(uint64_t base, uint64_t shared_bytes, uint64_t private_by
                        struct mmu_window *ret_window) MUST_USE;
 /* true when [base, base + size) is free in this process: what a node tells the others when they agree on a window. */
 bool mmu_window_is_free(uint64_t base, uint64_t size_bytes);
+/* Unmaps the window. After mmu_close(), and only when nothing can touch it any more: addresses may be reused. */
 void mmu_window_release(struct mmu_window *window);
 
 static inline void *mmu_page_address(const struct mmu_window *window, struct page_id page)
@@ -80,7 +82,8 @@ static inline bool mmu_page_is_shared(const struct mmu_window *window, struct pa
 
 /* ---- table.[ch]: the page table, allocated by extent: see mmu/table.h ------------------------------------------- */
 
-/* ---- uffd.c: the descriptor and its faults ------------------------------------------------------------------------ */
+/* ---- uffd.c: the descriptor and its faults ------------------------------------------------------------------------
+ */
 
 struct mmu; /* opaque */
 
@@ -97,78 +100,117 @@ struct mmu_fault {
     uint32_t thread; /* kernel thread id; 0 when unknown */
 };
 
-/* Opens the descriptor (non-blocking, close-on-exec, moved above fd 100) and registers the shared half. */
+/*
+ * Opens the descriptor (non-blocking, close-on-exec, moved above fd 100) and registers the shared half.
+ * 0, -EPERM / -ENOSYS as mmu_features_probe(), -EOPNOTSUPP (no MINOR or WP on memfd), -ENOMEM.
+ */
 int mmu_open(const struct mmu_window *window, const struct mmu_features *features, struct mmu **ret_mmu) MUST_USE;
 
 /*
- * Closing: faults that still wait would read zeroes in silence, so everything registered is first made to raise SIGBUS
- * (mapped PROT_NONE over a sealed, empty file). Called by dsm_finalize only.
+ * Closing: faults that still wait would read zeroes in silence, so the whole window is first made to raise SIGBUS
+ * (mapped over a sealed, empty file). It stays so until mmu_window_release(). Called by dsm_finalize only.
  */
 void mmu_close(struct mmu *mmu);
 
 int mmu_descriptor(const struct mmu *mmu);
 const struct mmu_features *mmu_features(const struct mmu *mmu);
 
-/* Read up to `count` faults. Returns how many; 0 when there are none. Unknown events are logged and skipped. */
+/*
+ * Read up to `count` faults, one system call for 32. Returns how many; 0 when there are none. Unknown events are logged
+ * and skipped. The kind is what the kernel saw when the thread stopped: when the fault is answered the page may be in
+ * another state (filled by a prefetch, taken out, zapped). Decide by the page's state, then fill, map or wake it.
+ */
 int mmu_faults_read(struct mmu *mmu, struct mmu_fault *faults, int count);
 
-/* Private extents join the registration when their memory is to be managed. 0 or -errno with a sentence. */
+/*
+ * Private extents join the registration when their memory is to be managed. 0 or -errno with a sentence.
+ * Registered: the kernel fills nothing any more (ask mmu_present() afterwards), uses no new huge pages, and a forked
+ * child does not have the range. Unregistered again, absent pages read as zeroes: only for memory that was freed.
+ */
 int mmu_register(struct mmu *mmu, struct page_id first, uint64_t pages_count) MUST_USE;
 int mmu_unregister(struct mmu *mmu, struct page_id first, uint64_t pages_count) MUST_USE;
 
 /* ---- map.c. Page runs are consecutive. Each wakes the waiting threads unless it says otherwise. -------------------
  * EEXIST (the page is there already: another thread's fault was answered meanwhile) is not an error: these functions
- * wake and go on. -EAGAIN never leaves them. What remains is returned.
+ * wake and go on. -EAGAIN never leaves them. What remains is returned, with a sentence; pages before the failing one
+ * are done. -ENOMEM: no memory for page or page table.
  */
 
-/* Copy pages_count * PAGE_BYTES from `bytes` into absent pages. writable false: write-protected. */
+/*
+ * Copy pages_count * PAGE_BYTES from `bytes` into absent pages. writable false: write-protected.
+ * Shared: bytes that the memfd still has for an unmapped page are replaced (slower; mmu_free() first where it matters).
+ * `bytes` must not lie in absent managed memory: the shard would wait for itself.
+ */
 int mmu_copy(struct mmu *mmu, struct page_id first, unsigned pages_count, const void *bytes, bool writable) MUST_USE;
 
-/* Zero pages into absent places (a real page when writable; shared: always a page of the memfd). */
+/*
+ * Zero pages into absent places. Always real pages: the kernel's shared zero page cannot be installed write-protected
+ * in one step, and would be replaced behind our back when written.
+ */
 int mmu_zero(struct mmu *mmu, struct page_id first, unsigned pages_count, bool writable) MUST_USE;
 
-/* Shared: map pages that the memfd has. */
+/* Shared: map pages that the memfd has. -EFAULT: it has not. */
 int mmu_continue(struct mmu *mmu, struct page_id first, unsigned pages_count, bool writable) MUST_USE;
 
 /* Set or clear write protection of mapped pages; clearing wakes. */
 int mmu_protect(struct mmu *mmu, struct page_id first, unsigned pages_count, bool writable) MUST_USE;
 
-/* Shared: unmap, the bytes stay in the memfd. A store in flight is in the memfd when this returns. No wake. */
+/*
+ * Shared: unmap, the bytes stay in the memfd. A store in flight is in the memfd when this returns, except by a device
+ * or io_uring into a page it has pinned (that is what dsm_pin() is for). No wake.
+ */
 int mmu_zap(struct mmu *mmu, struct page_id first, unsigned pages_count) MUST_USE;
 
-/* Shared: give the memory of unmapped or mapped pages back; contents are gone. No wake. */
+/* Shared: give the memory of unmapped or mapped pages back; contents are gone, poison is lifted. No wake. */
 int mmu_free(struct mmu *mmu, struct page_id first, unsigned pages_count) MUST_USE;
 
-/* Private: unmap and drop contents (MADV_DONTNEED). The next touch is MISSING. No wake. */
+/* Private: unmap and drop contents (MADV_DONTNEED), lift poison. The next touch is MISSING. No wake. */
 int mmu_drop(struct mmu *mmu, struct page_id first, unsigned pages_count) MUST_USE;
 
 /*
  * Private: take pages out into `staging` (from mmu_staging()): afterwards they are absent and staging holds their
- * bytes. By UFFDIO_MOVE; without it by write protection, copy, drop (a store meanwhile faults and waits).
- * ret_moved: leading pages moved. 0, -EBUSY (the page after them is pinned or shared by fork: skip it, retry later).
+ * bytes, page i of the run at page i of staging. By UFFDIO_MOVE; without it by write protection, copy, drop. Threads
+ * that wait for the pages are not woken; a store that was held as a WP fault meanwhile is answered like a missing page.
+ * Without MOVE (mmu_features()) a pinned page loses what the device writes: the caller keeps such pages out.
+ * ret_moved: leading pages moved, always written. 0, or about the page after them: -EBUSY (pinned or shared by fork:
+ * skip it, retry later), -ENOENT (it is absent).
+ * To put pages back, mmu_copy() from staging: cheaper than a second move.
  */
 int mmu_take_out(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging,
                  unsigned *ret_moved) MUST_USE;
 
-/* An area of anonymous memory for mmu_take_out(), prepared for `pages_count` pages. */
+/*
+ * An area of anonymous memory for mmu_take_out(), prepared for `pages_count` pages; at most 8, unmapped by mmu_close().
+ * Only pages that were taken out may be touched there, until mmu_staging_clear() makes their places ready again.
+ */
 int mmu_staging_create(struct mmu *mmu, unsigned pages_count, void **ret_staging) MUST_USE;
-void mmu_staging_clear(struct mmu *mmu, void *staging, unsigned first, unsigned pages_count); /* drop, ready again */
+void mmu_staging_clear(struct mmu *mmu, void *staging, unsigned first, unsigned pages_count);
 
-/* Every touch of the page raises SIGBUS from now on, threads that wait included. */
+/*
+ * Every touch of the page raises SIGBUS from now on, threads that wait included; its bytes are given up. Private pages:
+ * registered ones only. Lifted by mmu_free() and mmu_drop(); mmu_zap() may lift it too.
+ */
 int mmu_poison(struct mmu *mmu, struct page_id page) MUST_USE;
 
 /* Wake threads that wait for the page without changing it. */
 void mmu_wake(struct mmu *mmu, struct page_id first, unsigned pages_count);
 
-/* ---- bytes of shared pages, through the memfd; any thread ---------------------------------------------------------- */
+/* ---- bytes of shared pages, through the memfd; any thread ----------------------------------------------------------
+ */
 
-/* Copy bytes of pages that are in the memfd, whether mapped or not. 0 or -EIO. */
+/*
+ * Copy bytes of pages that are in the memfd, whether mapped or not; the caller knows which: others would read as zeroes
+ * and come into being when written. A range may cross pages. 0 or -EIO.
+ */
 int mmu_shared_read(const struct mmu_window *window, struct page_id page, size_t offset_bytes, void *bytes,
                     size_t size_bytes) MUST_USE;
 int mmu_shared_write(const struct mmu_window *window, struct page_id page, size_t offset_bytes, const void *bytes,
                      size_t size_bytes) MUST_USE;
 
-/* Private, fresh and unregistered memory: which of the pages are there (pagemap). One bool a page. 0 or -errno. */
+/*
+ * Private, fresh and unregistered memory: which of the pages are there (pagemap), mapped, in swap or poisoned. One bool
+ * a page. 0 or -errno. Any thread.
+ */
 int mmu_present(const struct mmu_window *window, struct page_id first, unsigned pages_count,
                 bool *ret_present) MUST_USE;
 
