@@ -147,7 +147,7 @@ static void test_large_window_is_not_charged(void **state)
 static void mapping_flags(uint64_t address, char *flags, size_t size)
 {
     FILE *maps = fopen("/proc/self/smaps", "r");
-    char line[512], start[32];
+    char line[256], start[32];
     bool inside = false;
 
     assert_non_null(maps);
