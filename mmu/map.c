@@ -168,8 +168,8 @@ static int copy_occupied(const struct run *run)
     error = pagemap_read((const void *)(uintptr_t)run->address, 1, &word);
     if (error != 0)
         return error;
-    if (word & PAGEMAP_PRESENT || (word & PAGEMAP_SWAP && !(word & PAGEMAP_WP)))
-        return wake_one(run); /* mapped, or poisoned */
+    if (word & PAGEMAP_PRESENT)
+        return wake_one(run);
     error = mmu_shared_write(&run->mmu->window, page, 0, run->bytes, PAGE_BYTES);
     if (error != 0)
         return error;
@@ -260,7 +260,11 @@ int mmu_free(struct mmu *mmu, struct page_id first, unsigned pages_count)
     error = poison_lift(mmu, first, pages_count);
     if (error != 0)
         return error;
-    return advise(mmu, first, pages_count, MADV_REMOVE, "free");
+    error = advise(mmu, first, pages_count, MADV_REMOVE, "free");
+    /* Marks of poison outlive the page they stand for. */
+    if (error == 0 && mmu->has_marked_poison)
+        error = mmu_zap(mmu, first, pages_count);
+    return error;
 }
 
 int mmu_drop(struct mmu *mmu, struct page_id first, unsigned pages_count)

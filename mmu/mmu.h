@@ -188,7 +188,8 @@ void mmu_staging_clear(struct mmu *mmu, void *staging, unsigned first, unsigned 
 
 /*
  * Every touch of the page raises SIGBUS from now on, threads that wait included; its bytes are given up. Private pages:
- * registered ones only. Lifted by mmu_free() and mmu_drop(); mmu_zap() may lift it too.
+ * registered ones only. Lifted by mmu_free() and mmu_drop(), which must come before the page is filled, mapped or
+ * zapped.
  */
 int mmu_poison(struct mmu *mmu, struct page_id page) MUST_USE;
 

@@ -27,11 +27,17 @@ static int poison_by_mark(struct mmu *mmu, struct page_id page)
     struct uffdio_writeprotect unmark = {.range = range, .mode = UFFDIO_WRITEPROTECT_MODE_DONTWAKE};
     struct uffdio_poison poison = {.range = range};
 
+    mmu->has_marked_poison = true;
     if (ioctl(mmu->fd, UFFDIO_WRITEPROTECT, &unmark) != 0)
         return refuse_poison(page);
-    while (ioctl(mmu->fd, UFFDIO_POISON, &poison) != 0)
+    while (ioctl(mmu->fd, UFFDIO_POISON, &poison) != 0) {
+        if (errno == EEXIST) {
+            mmu_wake(mmu, page, 1); /* nothing else is left there: it is poisoned already */
+            return 0;
+        }
         if (errno != EAGAIN)
             return refuse_poison(page);
+    }
     return 0;
 }
 

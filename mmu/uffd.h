@@ -33,6 +33,8 @@ struct mmu {
     /* Pages that mmu_poison() replaced by a mapping of sigbus_fd, in no order; page indexes. */
     uint64_t *remapped;
     size_t remapped_count;
+
+    bool has_marked_poison; /* UFFDIO_POISON was used: freeing has to clear its marks */
 };
 
 /* features.c: a userfaultfd without its UFFDIO_API handshake. -errno with a sentence. */
@@ -54,7 +56,6 @@ void shared_advise(void *address, size_t size_bytes);
 /* window.c: /proc/self/pagemap words of a run. 0 or -errno with a sentence. */
 #define PAGEMAP_PRESENT (UINT64_C(1) << 63)
 #define PAGEMAP_SWAP    (UINT64_C(1) << 62) /* a page in swap, or a marker: protected or poisoned */
-#define PAGEMAP_WP      (UINT64_C(1) << 57)
 int pagemap_read(const void *address, unsigned pages_count, uint64_t *ret_words) MUST_USE;
 
 /* poison.c: pages of the run that were remapped become ordinary absent pages again. */
