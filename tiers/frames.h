@@ -27,16 +27,18 @@ enum frame_list {
 
 struct frames; /* frames_bytes() of caller memory, no pointer inside */
 
-size_t frames_bytes(uint32_t frames_max);
+size_t frames_bytes(uint32_t frames_max); /* aligned to 8; need not be zeroed, is written only as frames are used */
 void frames_init(struct frames *frames, uint32_t frames_max);
 
 /* A free frame for the page, on no list yet (FRAME_BUSY). FRAME_NONE: all frames_max are in use. */
 struct frame_id frames_take(struct frames *frames, struct page_id page);
-void frames_put(struct frames *frames, struct frame_id frame);
+void frames_put(struct frames *frames, struct frame_id frame); /* from any list; the page is forgotten */
 
-struct page_id frames_page(const struct frames *frames, struct frame_id frame);
+struct page_id frames_page(const struct frames *frames, struct frame_id frame); /* PAGE_NONE: the frame is free */
 enum frame_list frames_list(const struct frames *frames, struct frame_id frame);
-void frames_push_tail(struct frames *frames, struct frame_id frame, enum frame_list list); /* from any list */
+/* From any list to any list, FRAME_FREE excepted: that is what take and put are for. */
+void frames_push_tail(struct frames *frames, struct frame_id frame, enum frame_list list);
+/* FRAME_NONE: the list is empty, or the frame is its last. FRAME_FREE has no order to walk. */
 struct frame_id frames_head(const struct frames *frames, enum frame_list list);
 struct frame_id frames_next(const struct frames *frames, struct frame_id frame);
 uint32_t frames_count(const struct frames *frames, enum frame_list list);

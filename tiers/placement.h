@@ -14,7 +14,10 @@
 #include "tiers/frames.h"
 #include "tiers/tier.h"
 
-/* Measured at start, not taken from names. Index: tier; `remote` is another node's memory. 0 bandwidth: absent. */
+/*
+ * Measured at start (tier_measure()), not taken from names. Index: tier; `remote` is another node's memory, 0 while
+ * nothing is known of it. The figures of an absent tier are not looked at: it has no free slots.
+ */
 struct placement_cost {
     uint64_t read_ns[TIERS];   /* one page, latency included */
     uint64_t write_ns[TIERS];  /* one page inside a batch */
@@ -23,19 +26,26 @@ struct placement_cost {
 
 struct placement; /* placement_bytes() of caller memory */
 
+/*
+ * A frame that the pager cannot unmap or evict now (pinned, held, in a transfer) goes to the tail of its list by
+ * frames_push_tail(), else it is offered again at once.
+ */
 struct placement_ops {
     const char *name;
+    /* A frame now holds a page; prefetched: nobody asked for it yet. Puts it on a list. */
     void (*inserted)(struct placement *placement, struct frames *frames, struct frame_id frame, bool prefetched);
+    /* A touch was seen: of a page in limbo, or the first one of a prefetched page. Puts it on a list. */
     void (*soft_hit)(struct placement *placement, struct frames *frames, struct frame_id frame);
-    /* Up to `wanted` frames to unmap into limbo; the pager puts them on FRAME_LIMBO. Returns how many. */
+    /* Up to `wanted` frames to unmap; the pager puts them on FRAME_LIMBO. Returns how many. */
     unsigned (*unmap)(struct placement *placement, struct frames *frames, struct frame_id *frames_out, unsigned wanted);
-    /* Up to `wanted` frames of limbo to evict. */
+    /* Up to `wanted` frames of limbo to evict; the pager puts them on FRAME_BUSY. Returns how many. */
     unsigned (*evict)(struct placement *placement, struct frames *frames, struct frame_id *frames_out, unsigned wanted);
 };
 
 extern const struct placement_ops placement_segmented_fifo;
 
 size_t placement_bytes(uint32_t frames_max);
+uint32_t placement_frames_max(const struct placement *placement); /* for policies */
 void placement_init(struct placement *placement, const struct placement_ops *ops, uint32_t frames_max,
                     const struct placement_cost *cost);
 
@@ -53,19 +63,34 @@ unsigned placement_evict(struct placement *placement, struct frames *frames, str
 struct placement_marks {
     uint32_t low, high, reserve, limbo_target;
 };
+#define PLACEMENT_FRAMES_MIN 16u /* a smaller DDR budget cannot work */
+/* Always reserve < low < high <= 4096, and high at most a quarter. Also for the slots of a CXL tier. */
 struct placement_marks placement_marks_of(uint32_t frames_max);
 
 /* Where an evicted page should go. */
 struct placement_question {
-    bool is_clean_copy;   /* another place (the home, a lower slot) has the same bytes */
+    bool is_clean_copy;       /* another place (the home, a lower slot) has the same bytes */
     bool copy_is_remote;
+    enum tier_kind copy_tier; /* of a clean copy that is not remote */
     uint64_t slots_free[TIERS];
+    uint64_t slots_max[TIERS];
 };
 enum placement_answer {
     PLACE_DROP = -1, /* the other copy will do */
     PLACE_NOWHERE = -2, /* every tier is full */
     /* else an enum tier_kind */
 };
+/*
+ * The cheapest tier with room. A clean copy is dropped when fetching it again costs no more than moving it now and
+ * reading it back. A clean page with a copy in a lower tier of this node goes up only while a quarter of the higher
+ * tier is free. CXL counts as full when only its last sixteenth (256 slots at most) is left, unless nothing else has
+ * room.
+ *
+ * When CXL has fewer than `low` free slots (placement_marks_of(its slots)), the pager pushes its oldest pages down in
+ * the background until `high` are free: tier_oldest() gives runs of slots with their pages; for each run, skip pages in
+ * use, take NVMe slots, verify with tier_view(), write straight from the CXL memory (consecutive slots are consecutive
+ * there), then point the page's entry at the new slot and put the old one.
+ */
 int placement_target(const struct placement *placement, const struct placement_question *question);
 
 #endif

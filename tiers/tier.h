@@ -33,11 +33,13 @@ struct tier_slot {
 #define TIER_RUN_MAX 256 /* pages of one transfer at most */
 
 /*
- * One transfer of a run of consecutive slots. The caller keeps it until `done`, which runs on the loop's thread and never
- * inside the start call, except for addressable tiers, where it runs inside.
+ * One transfer of a run of consecutive slots. The caller keeps it until `done`, which runs on the loop's thread and
+ * never inside the start call, except for addressable tiers, where it runs inside.
  * memory: pages_count * PAGE_BYTES; for NVMe inside tier_buffers() memory it needs no pinning; page-aligned always.
  * Write: checksums are computed by the tier before it returns. Read: they are verified before done.
  * result: 0, -EIO (device error, or a checksum is wrong: failed_page says which page of the run, log line written).
+ * The pages of a run before failed_page are good; those after it are unknown: start them again to get them.
+ * A run that the device refuses is repeated page by page, so failed_page is the very page.
  */
 struct tier_transfer {
     struct tier_slot first;
@@ -47,16 +49,23 @@ struct tier_transfer {
     void (*done)(struct tier_transfer *transfer, int result);
     void *context;
     unsigned failed_page;
-    struct loop_io io; /* the tier's */
-    struct tier *tier; /* the tier's */
+    struct loop_io io; /* the tier's, like all below */
+    struct tier *tier;
+    unsigned pages_moved;
+    unsigned retries;
+    bool is_single;
+    bool is_doomed;
 };
 
 struct tier_ops {
     const char *name; /* as printed; an emulated device says so: "cxl (emulated)" */
     unsigned capabilities;
     void (*transfer)(struct tier *tier, struct tier_transfer *transfer);
-    void *(*address)(struct tier *tier, struct tier_slot slot);
-    int (*resize)(struct tier *tier, uint64_t slots_count);
+    void *(*address)(struct tier *tier, struct tier_slot slot); /* NULL when not addressable */
+    /* Blocking, for measuring before the loop runs; 0 or -errno. NULL for in-place tiers. */
+    int (*move_now)(struct tier *tier, struct tier_slot first, unsigned pages_count, void *memory, bool is_write);
+    void (*freed)(struct tier *tier, struct tier_slot slot); /* the slot was put; NULL: nothing to do */
+    int (*resize)(struct tier *tier, uint64_t slots_count);  /* backing store only */
     void (*close)(struct tier *tier);
 };
 
@@ -69,13 +78,18 @@ struct tier_counters {
 /* DDR: in place; slots are the budget only (tier_take/tier_put count). */
 int tier_ddr_open(uint64_t budget_bytes, struct tier **ret_tier) MUST_USE;
 
-/* CXL, emulated by anonymous DDR memory on machines without a device: a slot store that loads can reach. */
+/*
+ * CXL, emulated by anonymous DDR memory on machines without a device: a slot store that loads can reach. Consecutive
+ * slots are consecutive in memory. Can grow to four times size_bytes. 0, -EINVAL (size), -ENOMEM.
+ */
 int tier_cxl_emulated_open(uint64_t size_bytes, struct tier **ret_tier) MUST_USE;
 
 /*
- * NVMe: an unlinked file in `directory` (or a block device), O_DIRECT through the loop.
- * 0 or a negative errno with a sentence: -ENOSPC (less room than size_bytes), -EROFS, -ENOENT, -EACCES,
- * -EOPNOTSUPP (the file system refuses O_DIRECT, e.g. tmpfs before 6.6; or it is tmpfs, which would be DDR in disguise).
+ * NVMe: an unlinked file in `directory` (or a block device, whose contents are lost), O_DIRECT through the loop.
+ * All room is reserved here, so that the disk cannot be full later. Blocks: call before the loop runs.
+ * 0 or a negative errno with a sentence: -ENOSPC (less room than size_bytes, quota and ulimit -f included), -EROFS,
+ * -ENOENT, -ENOTDIR, -EACCES, -EBUSY (the device is mounted), -EINVAL (size), -EIO, -ENOMEM,
+ * -EOPNOTSUPP (the file system refuses O_DIRECT or reservations; or it is tmpfs, which would be DDR in disguise).
  */
 int tier_nvme_open(struct loop *loop, const char *directory, uint64_t size_bytes, struct tier **ret_tier) MUST_USE;
 
@@ -83,10 +97,23 @@ int tier_nvme_open(struct loop *loop, const char *directory, uint64_t size_bytes
 const char *tier_name(const struct tier *tier);
 unsigned tier_capabilities(const struct tier *tier);
 
-/* Take up to `wanted` consecutive slots; returns how many (0: full). Runs are preferred so that one transfer moves many. */
+/*
+ * Take up to `wanted` consecutive slots (at most TIER_RUN_MAX come); returns how many (0: full). Runs are preferred so
+ * that one transfer moves many. In-place tiers only count: ret_first is then meaningless, as is the slot of tier_put().
+ */
 unsigned tier_take(struct tier *tier, unsigned wanted, struct tier_slot *ret_first);
-void tier_put(struct tier *tier, struct tier_slot slot);
+void tier_put(struct tier *tier, struct tier_slot slot); /* no transfer may be using it */
 uint64_t tier_slots_free(const struct tier *tier);
+
+/*
+ * Addressable tiers remember whose page lies in a slot, so that the pager can push the oldest pages down when the tier
+ * fills. Slots are filled in the order of a hand that goes round, so the used slots ahead of it are the oldest.
+ * tier_oldest: up to `wanted` consecutive used slots, owners in pages_out (PAGE_NONE: not set since the take). Each
+ * call goes on where the last one stopped; slots that the pager leaves alone come again in the next round. 0: none is
+ * used.
+ */
+void tier_owner_set(struct tier *tier, struct tier_slot slot, struct page_id page);
+unsigned tier_oldest(struct tier *tier, unsigned wanted, struct tier_slot *ret_first, struct page_id *pages_out);
 
 void tier_transfer_start(struct tier *tier, struct tier_transfer *transfer);
 
@@ -96,18 +123,38 @@ void tier_transfer_start(struct tier *tier, struct tier_transfer *transfer);
  */
 const void *tier_view(struct tier *tier, struct tier_slot slot);
 
-int tier_resize(struct tier *tier, uint64_t size_bytes) MUST_USE; /* -EBUSY: slots above it are in use */
+/*
+ * Addressable tiers, a write without a copy between: put the bytes where tier_address() says, then tier_seal() them.
+ * Until then the slots' bytes are unknown and reading them is a bug.
+ */
+void *tier_address(struct tier *tier, struct tier_slot slot);
+void tier_seal(struct tier *tier, struct tier_slot first, unsigned pages_count);
+
+/* 0, -EBUSY (slots above it are in use), -ENOSPC, -ENOMEM, -EINVAL. Blocks: for NVMe not on a busy shard. */
+int tier_resize(struct tier *tier, uint64_t size_bytes) MUST_USE;
 void tier_counters_get(const struct tier *tier, struct tier_counters *ret_counters);
-void tier_close(struct tier *tier);
+void tier_close(struct tier *tier); /* no transfer may be in flight; NULL is allowed */
 
 /* Test hook: the next `count` transfers of an NVMe tier fail with -EIO (config option "test.disk_errors"). */
 void tier_inject_errors(struct tier *tier, unsigned count);
 
-/* ---- buffers.c: a pool of page-aligned bounce buffers, registered with the loop -------------------------------------- */
+/* ---- measure.c: what one page costs, to order the tiers by --------------------------------------------------- */
+
+struct tier_cost {
+    uint64_t read_ns;  /* one page alone, latency included */
+    uint64_t write_ns; /* one page inside a batch */
+};
+/*
+ * Blocks for about 20 ms (on a slower disk: a few transfers), so before the loop runs; uses free slots and gives them
+ * back. 0, -EIO (log line written), -ENOSPC (no free slot), -ENOMEM.
+ */
+int tier_measure(struct tier *tier, struct tier_cost *ret_cost) MUST_USE;
+
+/* ---- buffers.c: a pool of page-aligned bounce buffers, registered with the loop ---------------------------------- */
 
 struct tier_buffers;
 int tier_buffers_create(struct loop *loop, unsigned pages_count, struct tier_buffers **ret_buffers) MUST_USE;
-void tier_buffers_destroy(struct tier_buffers *buffers);
+void tier_buffers_destroy(struct tier_buffers *buffers); /* after all are put; NULL is allowed */
 /* A run of consecutive buffer pages, NULL when there is none so long now. */
 void *tier_buffers_take(struct tier_buffers *buffers, unsigned pages_count);
 void tier_buffers_put(struct tier_buffers *buffers, void *memory, unsigned pages_count);

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_prefetch.c - a small pager around the predictors: what is brought, what is hit, what is wasted.
+ */
+#include "tests/unit/prefetch/check.h"
+
+#define PAGES 65536u
+
+/* A pager with all the room it wants. It maps runs at once but for the trigger, whose touch it reports. */
+struct pager {
+    struct prefetch *prefetch;
+    bool resident[PAGES];
+    bool is_trigger[PAGES];
+    uint8_t brought_by[PAGES];
+    uint64_t hard, brought, outside;
+    uint64_t ahead_max; /* of the page touched, over all runs */
+};
+
+static struct pager *pager_new(uint32_t depth_max, uint32_t fault_around)
+{
+    const struct prefetch_config config = {depth_max, fault_around};
+    struct pager *pager = calloc(1, sizeof(*pager));
+
+    assert_non_null(pager);
+    pager->prefetch = malloc(prefetch_bytes());
+    assert_non_null(pager->prefetch);
+    prefetch_init(pager->prefetch, &config);
+    return pager;
+}
+
+static void pager_free(struct pager *pager)
+{
+    free(pager->prefetch);
+    free(pager);
+}
+
+static void run_bring(struct pager *pager, uint64_t page, const struct prefetch_run *run)
+{
+    assert_true(run->count <= PREFETCH_RUN_MAX);
+    for (uint32_t i = 0; i < run->count; i++) {
+        uint64_t at = run->first.index + (uint64_t)((int64_t)run->stride * i);
+        uint64_t ahead = at > page ? at - page : page - at;
+
+        if (at >= PAGES) {
+            pager->outside++;
+            continue;
+        }
+        if (ahead > pager->ahead_max)
+            pager->ahead_max = ahead;
+        if (pager->resident[at])
+            continue;
+        pager->resident[at] = true;
+        pager->is_trigger[at] = at == run->trigger.index;
+        pager->brought_by[at] = run->predictor;
+        pager->brought++;
+    }
+}
+
+static struct prefetch_run touch(struct pager *pager, uint64_t page, uint32_t thread)
+{
+    struct prefetch_run run = {.count = 0};
+
+    assert_true(page < PAGES);
+    if (pager->resident[page] && !pager->is_trigger[page])
+        return run; /* mapped: not seen */
+    if (pager->is_trigger[page]) {
+        pager->is_trigger[page] = false;
+        prefetch_used(pager->prefetch, pager->brought_by[page]);
+        prefetch_fault(pager->prefetch, page_of(page), thread, true, &run);
+    } else {
+        pager->hard++;
+        pager->resident[page] = true;
+        prefetch_fault(pager->prefetch, page_of(page), thread, false, &run);
+    }
+    run_bring(pager, page, &run);
+    return run;
+}
+
+static void forward_scan_faults_twice(void **state)
+{
+    struct pager *pager = pager_new(64, 1);
+
+    (void)state;
+    for (uint64_t page = 1000; page < 9000; page++)
+        (void)touch(pager, page, 1);
+    assert_int_equal(pager->hard, 2);
+    assert_true(pager->brought < 8000 + 64);
+    assert_true(pager->ahead_max <= 64);
+    assert_true(pager->ahead_max >= 60);
+    pager_free(pager);
+}
+
+static void backward_scan_stops_at_page_0(void **state)
+{
+    struct pager *pager = pager_new(64, 1);
+
+    (void)state;
+    for (uint64_t page = 5000; page-- > 0;)
+        (void)touch(pager, page, 1);
+    assert_int_equal(pager->hard, 2);
+    assert_int_equal(pager->outside, 0);
+    pager_free(pager);
+}
+
+static void strides_are_followed_both_ways(void **state)
+{
+    (void)state;
+    for (int stride = 2; stride <= STRIDE_MAX; stride++) {
+        struct pager *pager = pager_new(32, 1);
+
+        for (unsigned i = 0; i < 400; i++)
+            (void)touch(pager, 100 + i * (unsigned)stride, 1);
+        assert_int_equal(pager->hard, 3);
+        assert_true(pager->brought < 400 + 32); /* and nothing in between */
+        for (unsigned i = 0; i < 400; i++)
+            (void)touch(pager, 40000 - i * (unsigned)stride, 1);
+        assert_int_equal(pager->hard, 6);
+        pager_free(pager);
+    }
+}
+
+static void the_window_doubles(void **state)
+{
+    struct pager *pager = pager_new(128, 1);
+    uint32_t counts[7];
+    unsigned runs = 0;
+
+    (void)state;
+    for (uint64_t page = 0; runs < 7; page++) {
+        struct prefetch_run run = touch(pager, page, 1);
+
+        if (run.count > 0)
+            counts[runs++] = run.count;
+    }
+    assert_int_equal(counts[0], 4);
+    for (unsigned i = 1; i < 6; i++)
+        assert_true(counts[i] > counts[i - 1]);
+    assert_true(counts[6] >= 64 && counts[6] <= 66); /* as deep as allowed: half a window each time */
+    pager_free(pager);
+}
+
+static void the_next_run_is_asked_for_early(void **state)
+{
+    struct pager *pager = pager_new(64, 1);
+
+    (void)state;
+    for (uint64_t page = 0; page < 1000; page++) {
+        (void)touch(pager, page, 1);
+        if (page > 200) /* a third of the window at least is always ahead */
+            assert_true(pager->resident[page + 21]);
+    }
+    pager_free(pager);
+}
+
+static void tiny_depths_work(void **state)
+{
+    (void)state;
+    for (uint32_t depth = 1; depth <= 5; depth++) {
+        struct pager *pager = pager_new(depth, 1);
+
+        for (uint64_t page = 0; page < 500; page++)
+            (void)touch(pager, page, 1);
+        assert_int_equal(pager->hard, 2);
+        assert_true(pager->ahead_max <= depth);
+        pager_free(pager);
+    }
+}
+
+static void huge_depths_are_cut_to_runs(void **state)
+{
+    struct pager *pager = pager_new(1000000, 1);
+
+    (void)state;
+    for (uint64_t page = 0; page < 20000; page++)
+        (void)touch(pager, page, 1);
+    assert_int_equal(pager->hard, 2);
+    pager_free(pager);
+}
+
+static void scans_of_many_threads_do_not_mix(void **state)
+{
+    struct pager *pager = pager_new(32, 1);
+
+    (void)state;
+    for (uint64_t i = 0; i < 1000; i++) {
+        for (uint32_t thread = 0; thread < 8; thread++)
+            (void)touch(pager, thread * 8000 + i, thread);
+    }
+    assert_int_equal(pager->hard, 16);
+    pager_free(pager);
+}
+
+static void one_thread_may_have_several_scans(void **state)
+{
+    struct pager *pager = pager_new(32, 1);
+
+    (void)state;
+    for (uint64_t i = 0; i < 1000; i++) {
+        (void)touch(pager, i, 1);
+        (void)touch(pager, 20000 + i, 1);
+        (void)touch(pager, 50000 - i, 1);
+    }
+    assert_int_equal(pager->hard, 6);
+    pager_free(pager);
+}
+
+static void random_touches_beside_a_scan_do_not_stop_it(void **state)
+{
+    struct pager *pager = pager_new(64, 1);
+    struct random random = {1};
+    uint64_t scanned;
+
+    (void)state;
+    for (uint64_t i = 0; i < 4000; i++) {
+        uint64_t before = pager->hard;
+
+        (void)touch(pager, i, 1);
+        scanned = pager->hard - before;
+        assert_true(i < 10 || scanned == 0);
+        for (unsigned k = 0; k < 2; k++)
+            (void)touch(pager, 10000 + random_below(&random, 50000), 1);
+    }
+    pager_free(pager);
+}
+
+static void random_touches_are_not_taken_for_scans(void **state)
+{
+    struct pager *pager = pager_new(64, 1);
+    struct random random = {2};
+
+    (void)state;
+    for (unsigned i = 0; i < 3000; i++)
+        (void)touch(pager, random_below(&random, PAGES), random_below(&random, 4));
+    assert_true(pager->brought < pager->hard / 20);
+    pager_free(pager);
+}
+
+static void a_wasteful_predictor_is_held_back(void **state)
+{
+    struct pager *pager = pager_new(64, 8);
+    struct prefetch_counters counters;
+    struct random random = {3};
+    uint64_t before = 0;
+
+    (void)state;
+    for (unsigned i = 0; i < 4000; i++) {
+        uint64_t page = random_below(&random, PAGES / 8) * 8;
+        struct prefetch_run run = touch(pager, page, 1);
+
+        for (uint32_t k = 1; k < run.count; k++) /* the rest of the block leaves unused */
+            prefetch_wasted(pager->prefetch, run.predictor);
+        if (i == 1000)
+            before = pager->brought;
+    }
+    prefetch_counters_get(pager->prefetch, &counters);
+    assert_true(counters.throttled > 1000);
+    assert_true(counters.wasted > 0 && counters.issued >= counters.wasted);
+    assert_true(pager->brought - before < 3000 / 4); /* only probes: of 8 pages each it would be 21,000 */
+    pager_free(pager);
+}
+
+static void faults_bring_their_block(void **state)
+{
+    struct pager *pager = pager_new(64, 8);
+    struct prefetch_run run = touch(pager, 1003, 1);
+
+    (void)state;
+    assert_int_equal(run.first.index, 1000);
+    assert_int_equal(run.count, 8);
+    assert_true(page_is(run.trigger, PAGE_NONE));
+    /* The next fault of a scan is at the end of the block: a stream at once. */
+    run = touch(pager, 1008, 1);
+    assert_int_equal(run.first.index, 1009);
+    assert_int_equal(run.count, 4);
+    for (uint64_t page = 1009; page < 3000; page++)
+        (void)touch(pager, page, 1);
+    assert_int_equal(pager->hard, 2);
+    run = touch(pager, 50001, 2);
+    assert_int_equal(run.first.index, 50000);
+    run = touch(pager, 49999, 2); /* and at its other end when it goes down */
+    assert_int_equal(run.stride, -1);
+    pager_free(pager);
+}
+
+static void depth_0_is_off(void **state)
+{
+    struct pager *pager = pager_new(0, 8);
+
+    (void)state;
+    for (uint64_t page = 0; page < 100; page++)
+        assert_int_equal(touch(pager, page, 1).count, 0);
+    assert_int_equal(pager->hard, 100);
+    pager_free(pager);
+}
+
+static void evicted_pages_of_a_stream_are_asked_for_again(void **state)
+{
+    struct pager *pager = pager_new(32, 1);
+
+    (void)state;
+    for (uint64_t page = 0; page < 1000; page++)
+        (void)touch(pager, page, 1);
+    memset(pager->resident, 0, sizeof(pager->resident)); /* what was ahead is gone, the trigger too */
+    memset(pager->is_trigger, 0, sizeof(pager->is_trigger));
+    pager->hard = 0;
+    for (uint64_t page = 1000; page < 2000; page++)
+        (void)touch(pager, page, 1);
+    assert_true(pager->hard < 60);
+    pager_free(pager);
+}
+
+static void copies_behave_alike(void **state)
+{
+    struct pager *pager = pager_new(64, 4);
+    struct random random = {9};
+    struct prefetch *copy = malloc(prefetch_bytes());
+
+    (void)state;
+    assert_non_null(copy);
+    for (unsigned i = 0; i < 500; i++)
+        (void)touch(pager, random_below(&random, 300), 1);
+    memcpy(copy, pager->prefetch, prefetch_bytes()); /* no pointer inside */
+    for (unsigned i = 0; i < 500; i++) {
+        struct page_id page = page_of(random_below(&random, 300));
+        bool was_prefetched = random_below(&random, 2) == 0;
+        struct prefetch_run a;
+        struct prefetch_run b;
+
+        prefetch_fault(pager->prefetch, page, 1, was_prefetched, &a);
+        prefetch_fault(copy, page, 1, was_prefetched, &b);
+        assert_true(page_is(a.first, b.first) && page_is(a.trigger, b.trigger));
+        assert_true(a.count == b.count && a.stride == b.stride && a.predictor == b.predictor);
+    }
+    free(copy);
+    pager_free(pager);
+}
+
+/* Any sequence of events: runs stay small, near, and above page 0. */
+static void random_events_give_sound_runs(void **state)
+{
+    const struct prefetch_config config = {64, 8};
+    struct prefetch *prefetch = malloc(prefetch_bytes());
+    struct random random = {4};
+    uint64_t page = 20;
+
+    (void)state;
+    assert_non_null(prefetch);
+    prefetch_init(prefetch, &config);
+    for (unsigned i = 0; i < 200000; i++) {
+        struct prefetch_run run;
+
+        page = random_below(&random, 8) == 0 ? random_below(&random, 500) : page + random_below(&random, 5) - 2;
+        if (page > 1000)
+            page = 0;
+        prefetch_fault(prefetch, page_of(page), random_below(&random, 3), random_below(&random, 2) == 0, &run);
+        assert_true(run.count <= PREFETCH_RUN_MAX);
+        for (uint32_t k = 0; k < run.count; k++)
+            assert_true(run.first.index + (uint64_t)((int64_t)run.stride * k) < 1000 + 64 * STRIDE_MAX);
+        if (run.count > 0 && random_below(&random, 2) == 0)
+            prefetch_used(prefetch, run.predictor);
+        else if (run.count > 0)
+            prefetch_wasted(prefetch, run.predictor);
+    }
+    free(prefetch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forward_scan_faults_twice),
+        cmocka_unit_test(backward_scan_stops_at_page_0),
+        cmocka_unit_test(strides_are_followed_both_ways),
+        cmocka_unit_test(the_window_doubles),
+        cmocka_unit_test(the_next_run_is_asked_for_early),
+        cmocka_unit_test(tiny_depths_work),
+        cmocka_unit_test(huge_depths_are_cut_to_runs),
+        cmocka_unit_test(scans_of_many_threads_do_not_mix),
+        cmocka_unit_test(one_thread_may_have_several_scans),
+        cmocka_unit_test(random_touches_beside_a_scan_do_not_stop_it),
+        cmocka_unit_test(random_touches_are_not_taken_for_scans),
+        cmocka_unit_test(a_wasteful_predictor_is_held_back),
+        cmocka_unit_test(faults_bring_their_block),
+        cmocka_unit_test(depth_0_is_off),
+        cmocka_unit_test(evicted_pages_of_a_stream_are_asked_for_again),
+        cmocka_unit_test(copies_behave_alike),
+        cmocka_unit_test(random_events_give_sound_runs),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

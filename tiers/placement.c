@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * placement.c - water marks, the choice of a tier, and the way to the replacement policy. PURE. Run by the shard's
+ * thread.
+ */
+#include "tiers/placement.h"
+#include "base/assert.h"
+
+/* The policy's own memory may follow in later policies; segmented FIFO needs none beyond the frame table's lists. */
+struct placement {
+    const struct placement_ops *ops;
+    struct placement_cost cost;
+    uint32_t frames_max;
+};
+
+size_t placement_bytes(uint32_t frames_max)
+{
+    (void)frames_max;
+    return sizeof(struct placement);
+}
+
+void placement_init(struct placement *placement, const struct placement_ops *ops, uint32_t frames_max,
+                    const struct placement_cost *cost)
+{
+    *placement = (struct placement){.ops = ops, .cost = *cost, .frames_max = frames_max};
+}
+
+uint32_t placement_frames_max(const struct placement *placement)
+{
+    return placement->frames_max;
+}
+
+void placement_inserted(struct placement *placement, struct frames *frames, struct frame_id frame, bool prefetched)
+{
+    placement->ops->inserted(placement, frames, frame, prefetched);
+}
+
+void placement_soft_hit(struct placement *placement, struct frames *frames, struct frame_id frame)
+{
+    placement->ops->soft_hit(placement, frames, frame);
+}
+
+unsigned placement_unmap(struct placement *placement, struct frames *frames, struct frame_id *frames_out,
+                         unsigned wanted)
+{
+    return placement->ops->unmap(placement, frames, frames_out, wanted);
+}
+
+unsigned placement_evict(struct placement *placement, struct frames *frames, struct frame_id *frames_out,
+                         unsigned wanted)
+{
+    return placement->ops->evict(placement, frames, frames_out, wanted);
+}
+
+/* ---- water marks ---------------------------------------------------------------------------------------------- */
+
+static uint32_t between(uint32_t value, uint32_t low, uint32_t high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* The upper bounds keep a large budget in use: 8 MiB free are enough for the eviction of a batch to keep ahead. */
+struct placement_marks placement_marks_of(uint32_t frames_max)
+{
+    struct placement_marks marks;
+
+    ASSERT(frames_max >= PLACEMENT_FRAMES_MIN);
+    marks.reserve = between(frames_max / 128, 1, 256);
+    marks.low = between(frames_max / 32, marks.reserve + 1, 2048);
+    marks.high = marks.low + between(frames_max / 32, 1, 2048);
+    marks.limbo_target = between(frames_max / 8, 1, UINT32_MAX);
+    return marks;
+}
+
+/* ---- where to ------------------------------------------------------------------------------------------------- */
+
+static uint64_t move_ns(const struct placement *placement, enum tier_kind tier)
+{
+    return placement->cost.write_ns[tier] + placement->cost.read_ns[tier];
+}
+
+/* The last slots of an addressable tier are left to what is on its way there while its oldest pages move down. */
+static bool tier_has_room(const struct placement_question *question, enum tier_kind tier)
+{
+    uint64_t kept = tier == TIER_CXL ? question->slots_max[tier] / 16 : 0;
+
+    return question->slots_free[tier] > (kept < TIER_RUN_MAX ? kept : TIER_RUN_MAX);
+}
+
+static int cheapest_with_room(const struct placement *placement, const struct placement_question *question)
+{
+    int best = PLACE_NOWHERE;
+
+    for (enum tier_kind tier = TIER_CXL; tier < TIERS; tier++) {
+        if (!tier_has_room(question, tier))
+            continue;
+        if (best == PLACE_NOWHERE || move_ns(placement, tier) < move_ns(placement, (enum tier_kind)best))
+            best = (int)tier;
+    }
+    if (best == PLACE_NOWHERE && question->slots_free[TIER_CXL] > 0)
+        best = TIER_CXL;
+    return best;
+}
+
+/* A page with a copy below moves only into room that nobody else needs: never so that others must be pushed down. */
+static bool local_copy_will_do(const struct placement *placement, const struct placement_question *question, int best)
+{
+    uint64_t copy_ns = placement->cost.read_ns[question->copy_tier];
+
+    return copy_ns <= move_ns(placement, (enum tier_kind)best) ||
+           question->slots_free[best] <= question->slots_max[best] / 4;
+}
+
+int placement_target(const struct placement *placement, const struct placement_question *question)
+{
+    int best = cheapest_with_room(placement, question);
+
+    if (!question->is_clean_copy)
+        return best;
+    if (best == PLACE_NOWHERE)
+        return PLACE_DROP;
+    if (!question->copy_is_remote)
+        return local_copy_will_do(placement, question, best) ? PLACE_DROP : best;
+    return placement->cost.remote_read_ns <= move_ns(placement, (enum tier_kind)best) ? PLACE_DROP : best;
+}
