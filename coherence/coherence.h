@@ -49,7 +49,8 @@ void coherence_set_env(struct coherence *coherence, const struct coherence_env *
  * coherence_fault - a thread needs `access` to a page whose rights are lower. `thread` (any id) is used for the hold
  * rule. Ends when rights were installed (0) or the page is lost (-EIO, -EHOSTDOWN; env->poison was called).
  * Faults on a page already being requested join that request. `prefetch`: nobody waits; may end with -EAGAIN.
- * 0, or -EAGAIN: requests_max are in flight; call again after the next done().
+ * done() may come before the call returns (the page's home is here and nobody else has the page).
+ * 0, or -EAGAIN: requests_max are in flight; call again after the next done(); -EFAULT: outside every extent.
  */
 int coherence_fault(struct coherence *coherence, struct page_id page, enum access access, uint64_t thread,
                     uint64_t token, bool prefetch, uint64_t now_ns) MUST_USE;
@@ -68,14 +69,18 @@ int coherence_read(struct coherence *coherence, struct page_id first, unsigned p
                    uint64_t now_ns) MUST_USE;
 void coherence_read_end(struct coherence *coherence, uint64_t token, uint64_t now_ns);
 
-/* Voluntary eviction. A clean shared page: forgotten at once. An exclusive page: written back to the home; done(). */
+/*
+ * Voluntary eviction. A clean shared page: forgotten at once. An exclusive page: written back to the home; done(0), or
+ * done(-EHOSTDOWN): the home is gone, the page stays. 0, or -EAGAIN (as coherence_fault), -EBUSY: the page is pinned,
+ * or a request or recall of it is in progress.
+ */
 int coherence_evict(struct coherence *coherence, struct page_id page, uint64_t token, uint64_t now_ns) MUST_USE;
 
 /* ---- locks: a range of units in a space; the node takes and caches them, threads share them in runtime/ --------- */
 
 enum lock_space {
     LOCK_PAGES = 0, /* units are global page numbers; the home is the home of the first page */
-    LOCK_WORDS = 1, /* units are global addresses / 8: mutexes; the home is the home of the page */
+    LOCK_WORDS = 1, /* units are words: page index * 512 + word in the page; the home is the home of the page */
 };
 
 /*

@@ -17,17 +17,22 @@ struct message;
 struct coherence_page {
     uint32_t sequence;  /* the home's sequence number of the last transaction this node took part in */
     uint8_t state;      /* enum page_state */
-    uint8_t flags;
-    uint16_t pending;   /* index + 1 of this node's request or deferred recall; 0: none */
+    uint8_t flags;      /* PAGE_ASKED */
+    uint16_t pending;   /* index + 1 of this node's errand: a request, a deferred recall, or both; 0: none */
 };
 
 /* The home's directory entry of a page. Zeroes: nobody has it and it reads as zeroes. 16 bytes. */
 struct coherence_home {
     uint64_t sharers;   /* bit i: node i may read */
     uint32_t sequence;  /* grows with every transaction on the page */
-    uint16_t owner;     /* index + 1 of the node that may write; 0: none */
-    uint16_t busy;      /* index + 1 of the transaction in service, or flags; 0: idle */
+    uint8_t owner;      /* index + 1 of the node that may write; 0: none */
+    uint8_t flags;      /* HOME_* */
+    uint16_t busy;      /* index + 1 of the transaction in service; 0: idle */
 };
+
+#define HOME_WRITTEN 1u  /* somebody could write since the page was made: it may differ from zeroes */
+#define HOME_POISONED 2u /* its bytes are lost; everybody who asks gets -EIO */
+#define HOME_READ 4u     /* a read (coherence_read) covers it: no other node may become owner */
 
 struct coherence_env {
     void *context;
@@ -79,11 +84,17 @@ struct coherence_env {
      */
     int (*atomic)(void *context, struct page_id page, const struct message *operation, uint64_t *ret_old);
 
-    /* A request made through coherence_*() with this token is finished. `value`: an atomic's old value; else 0. */
+    /*
+     * A request made through coherence_*() with this token is finished. `value`: an atomic's old value, a lock's
+     * number; else 0. May be called before the coherence_*() call that made the request returns.
+     */
     void (*done)(void *context, uint64_t token, int result, uint64_t value);
 
-    /* This node's cached lock is wanted elsewhere: call coherence_lock_release() as soon as no thread holds it. */
-    void (*lock_wanted)(void *context, uint32_t lock);
+    /*
+     * This node's cached lock is wanted elsewhere. true: a thread holds it now; call coherence_lock_release() as soon
+     * as none does. false: nobody holds it and the caller has forgotten it; the protocol gives it up at once.
+     */
+    bool (*lock_wanted)(void *context, uint32_t lock);
 };
 
 #endif

@@ -33,13 +33,13 @@ struct message {
     struct page_id page;
     uint32_t sequence; /* the home's sequence number of the page */
     uint32_t request;  /* the requester's request index, returned in replies */
-    uint32_t credit;   /* see the type's comment in message.c */
-    uint64_t a, b, c;  /* arguments; see the type's comment in message.c */
+    uint32_t credit;   /* see the type's comment in message_types.h */
+    uint64_t a, b, c;  /* arguments; see the type's comment in message_types.h */
     const void *payload;
     uint32_t payload_bytes;
 };
 
-/* Types and their table are in message_types.h (X-macro), names and classes in message.c. */
+/* Types and their table are in message_types.h (X-macro), names and classes in message.c. It needs struct message. */
 #include "coherence/message_types.h"
 
 /* Encodes the header (not the payload) into MESSAGE_HEADER_BYTES. */
