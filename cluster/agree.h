@@ -31,7 +31,7 @@ struct agree {
 void agree_init(struct agree *agree, unsigned nodes_count);
 
 /* Each returns true when a new view was decided (agree->view): the caller tells every member. */
-bool agree_join(struct agree *agree, struct node_id node);  /* true: all joined, the job starts */
+bool agree_join(struct agree *agree, struct node_id node); /* true: all joined, the job starts */
 bool agree_leave(struct agree *agree, struct node_id node);
 bool agree_exited(struct agree *agree, struct node_id node);
 bool agree_suspect(struct agree *agree, struct node_id by, struct node_id suspect);

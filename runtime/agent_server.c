@@ -28,7 +28,7 @@
 
 #define HELLO_TIMEOUT_NS     5000000000u
 #define STRANGERS_LOGGED_MAX 8
-#define OUT_BYTES_MAX        (AGENT_RECORD_MAX + 128 * AGENT_SMALL_MAX) /* a welcome and more views than a job can have */
+#define OUT_BYTES_MAX        (AGENT_RECORD_MAX + 128 * AGENT_SMALL_MAX) /* more views than a job can have */
 
 enum client_state {
     CLIENT_FREE = 0,

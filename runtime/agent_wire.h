@@ -25,7 +25,7 @@
 #define AGENT_LENGTH_BYTES   4
 #define AGENT_HELLO_BYTES    (1 + 4 + 2 + AGENT_KEY_BYTES + 2 + 2 + 8)
 #define AGENT_SENTENCE_MAX   256
-#define AGENT_SMALL_MAX      (AGENT_BLOB_MAX + 256) /* largest body of any record but WELCOME, with room for the length */
+#define AGENT_SMALL_MAX      (AGENT_BLOB_MAX + 256) /* largest record but WELCOME */
 #define AGENT_PEER_BYTES_MAX (1 + AGENT_HOST_MAX + 2 + AGENT_BLOB_MAX)
 #define AGENT_RECORD_MAX     (AGENT_LENGTH_BYTES + 64 + NODES_MAX * AGENT_PEER_BYTES_MAX)
 
