@@ -396,14 +396,15 @@ static void test_protected_continue_loses_no_store(void **state)
 /* While a page is protected its bytes do not change, on both halves. */
 static void protect_and_check_stillness(struct fixture *fixture, uint64_t first)
 {
-    uint8_t before[PAGE_BYTES];
+    uint8_t before[PAGE_BYTES], after[PAGE_BYTES];
     static unsigned turn;
     uint64_t page = first + turn++ % RUN;
 
     ok(mmu_protect(fixture->mmu, page_of(page), 1, false));
-    memcpy(before, page_bytes(fixture, page), PAGE_BYTES);
+    page_copy(before, page_bytes(fixture, page));
     sched_yield();
-    ASSERT(memcmp(before, page_bytes(fixture, page), PAGE_BYTES) == 0);
+    page_copy(after, page_bytes(fixture, page));
+    ASSERT(memcmp(before, after, PAGE_BYTES) == 0);
 }
 
 static void test_protected_pages_stand_still(void **state)

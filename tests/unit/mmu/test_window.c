@@ -87,7 +87,7 @@ static void test_one_half_may_be_empty(void **state)
     mmu_window_release(&window);
 }
 
-static int reserve_under_limit(int resource, rlim_t value, const char *name)
+static int reserve_under_limit(enum __rlimit_resource resource, rlim_t value, const char *name)
 {
     struct rlimit limit = {value, value};
     struct mmu_window window;
