@@ -288,6 +288,17 @@ static void read_unwritten(void *tier)
         (void)tier_view(tier, slot);
 }
 
+/* A slot of the last owner's bytes: not this one's. */
+static void read_stale(void *tier)
+{
+    struct tier_slot slot = pages_store(tier, 16, 1);
+
+    for (unsigned i = 0; i < 16; i++)
+        tier_put(tier, (struct tier_slot){slot.index + i});
+    if (tier_take(tier, 16, &slot) == 16)
+        (void)tier_view(tier, slot);
+}
+
 static void read_free(void *tier)
 {
     (void)tier_view(tier, (struct tier_slot){3});
@@ -309,6 +320,7 @@ static void broken_contracts_are_bugs(void **state)
 
     (void)state;
     check_aborts(read_unwritten, tier);
+    check_aborts(read_stale, tier);
     check_aborts(read_free, tier);
     check_aborts(move_odd_memory, tier);
     tier_close(tier);

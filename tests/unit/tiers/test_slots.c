@@ -124,6 +124,23 @@ static void oldest_slots_come_first(void **state)
     slots_fini(&slots);
 }
 
+/* Slots freed and taken again in front of the hand are the youngest: it must not name them as the oldest. */
+static void the_hand_is_not_overtaken(void **state)
+{
+    struct slots slots;
+    uint32_t first;
+
+    (void)state;
+    assert_int_equal(slots_init(&slots, 1000), 0);
+    assert_int_equal(slots_take(&slots, 1000, 1000, &first), 1000);
+    for (uint32_t slot = 0; slot < 300; slot++)
+        slots_put(&slots, slot);
+    assert_int_equal(slots_take(&slots, 300, 300, &first), 300);
+    assert_int_equal(slots_oldest(&slots, 10, &first), 10);
+    assert_int_equal(first, 300);
+    slots_fini(&slots);
+}
+
 static void resize_keeps_what_is_taken(void **state)
 {
     struct slots slots;
@@ -232,6 +249,7 @@ int main(void)
         cmocka_unit_test(longest_run_near_the_cursor_is_preferred),
         cmocka_unit_test(tables_follow_use_not_size),
         cmocka_unit_test(oldest_slots_come_first),
+        cmocka_unit_test(the_hand_is_not_overtaken),
         cmocka_unit_test(resize_keeps_what_is_taken),
         cmocka_unit_test(random_operations_match_the_model),
         cmocka_unit_test(double_put_is_a_bug),

@@ -7,3 +7,6 @@ foreach(source ${tiers_tests})
     tiermesh_test(NAME test_tiers_${stem} SOURCES ${source} ${CMAKE_SOURCE_DIR}/tests/support/loop_sync.c
         USES tm_tiers LABELS unit TIMEOUT 60)
 endforeach()
+
+# The same over the runtime's own loops.
+tiermesh_test(NAME test_tiers_real_loop SOURCES real_loop.c USES tm_runtime tm_tiers LABELS unit threads TIMEOUT 60)
