@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/io_uring.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -28,6 +29,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -187,6 +189,22 @@ __attribute__((noinline, unused, no_sanitize("thread"))) static void page_copy(u
 {
     for (size_t i = 0; i < PAGE_BYTES; i++)
         to[i] = from[i];
+}
+
+/* Pins memory as a registered buffer of a ring; closing the ring unpins. -1: io_uring is refused here. */
+static inline int memory_pin(void *memory, size_t size)
+{
+    struct io_uring_params parameters = {0};
+    struct iovec vector = {memory, size};
+    int ring = (int)syscall(__NR_io_uring_setup, 1, &parameters);
+
+    if (ring < 0)
+        return -1;
+    if (syscall(__NR_io_uring_register, ring, IORING_REGISTER_BUFFERS, &vector, 1) != 0) {
+        close(ring);
+        return -1;
+    }
+    return ring;
 }
 
 /* ---- touching from another thread ----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
  * test_map.c - each test runs with every feature of the kernel and again without CONTINUE's write protection.
  */
 #include "fixture.h"
+#include "mmu/uapi.h"
 
 #define RUN 16U
 
@@ -114,6 +115,33 @@ static void test_thread_at_a_page_that_is_there_is_woken(void **state)
     ok(mmu_copy(fixture->mmu, page_of(40), RUN, source, true));
     assert_int_equal(toucher_join(&toucher), 0);
     assert_true(run_is_filled(fixture, 40));
+}
+
+/* The page came without a wake (a copy that races with the thread's fault): who finds it there wakes. */
+static void test_whoever_finds_a_page_there_wakes_its_thread(void **state)
+{
+    struct fixture *fixture = *state;
+    uint64_t pages[] = {40, PRIVATE_FIRST + 40};
+
+    for (size_t i = 0; i < ARRAY_COUNT(pages); i++) {
+        struct uffdio_copy copy = {.dst = (uint64_t)(uintptr_t)page_bytes(fixture, pages[i]),
+                                   .src = (uint64_t)(uintptr_t)source,
+                                   .len = PAGE_BYTES,
+                                   .mode = UFFDIO_COPY_MODE_DONTWAKE};
+        struct toucher toucher;
+
+        fill_source(pages[i]);
+        toucher_start(&toucher, page_bytes(fixture, pages[i]), false, 0);
+        assert_int_equal(fault_wait(fixture).page.index, pages[i]);
+        assert_int_equal(ioctl(mmu_descriptor(fixture->mmu), UFFDIO_COPY, &copy), 0);
+        usleep(2000);
+        assert_false(atomic_load(&toucher.is_done));
+        if (i == 0)
+            ok(mmu_continue(fixture->mmu, page_of(pages[i]), 1, true));
+        else
+            ok(mmu_copy(fixture->mmu, page_of(pages[i]), 1, source, true));
+        assert_int_equal(toucher_join(&toucher), 0);
+    }
 }
 
 static void test_copy_replaces_old_bytes_of_unmapped_pages(void **state)
@@ -459,15 +487,38 @@ static void test_many_threads_and_a_prefetch_fault_the_same_pages(void **state)
     assert_true(faults_seen(fixture) > 0);
 }
 
+/* The other way gives the page a new frame, so a second mapping of the memfd loses the old one. */
+static void test_switched_off_continue_is_avoided(void **state)
+{
+    struct fixture *fixture = *state;
+    uint8_t *second = mmap(NULL, PAGE_BYTES, PROT_READ, MAP_SHARED, fixture->window.memfd, 32 * PAGE_BYTES);
+    struct mmu_window window = {.base = (uint64_t)(uintptr_t)second, .private_bytes = PAGE_BYTES};
+    bool present;
+
+    assert_true(second != MAP_FAILED);
+    fill_source(32);
+    ok(mmu_shared_write(&fixture->window, page_of(32), 0, source, PAGE_BYTES));
+    assert_true(page_is_filled(second, 32));
+    ok(mmu_present(&window, page_of(0), 1, &present));
+    assert_true(present);
+    ok(mmu_continue(fixture->mmu, page_of(32), 1, false));
+    ok(mmu_present(&window, page_of(0), 1, &present));
+    assert_int_equal(present, fixture->features.has_continue_wp);
+    assert_true(page_is_filled(second, 32));
+    munmap(second, PAGE_BYTES);
+}
+
 #define TESTS(open)                                                                                                    \
     cmocka_unit_test_setup_teardown(test_copy_fills_a_run, open, close_fixture),                                       \
         cmocka_unit_test_setup_teardown(test_protected_copy_faults_once_on_a_store, open, close_fixture),              \
         cmocka_unit_test_setup_teardown(test_pages_that_are_there_keep_their_bytes, open, close_fixture),              \
         cmocka_unit_test_setup_teardown(test_thread_at_a_page_that_is_there_is_woken, open, close_fixture),            \
+        cmocka_unit_test_setup_teardown(test_whoever_finds_a_page_there_wakes_its_thread, open, close_fixture),        \
         cmocka_unit_test_setup_teardown(test_copy_replaces_old_bytes_of_unmapped_pages, open, close_fixture),          \
         cmocka_unit_test_setup_teardown(test_zero_gives_real_pages, open, close_fixture),                              \
         cmocka_unit_test_setup_teardown(test_continue_maps_what_the_memfd_has, open, close_fixture),                   \
         cmocka_unit_test_setup_teardown(test_continue_of_an_absent_page_fails, open, close_fixture),                   \
+        cmocka_unit_test_setup_teardown(test_switched_off_continue_is_avoided, open, close_fixture),                   \
         cmocka_unit_test_setup_teardown(test_protect_and_unprotect_a_run, open, close_fixture),                        \
         cmocka_unit_test_setup_teardown(test_protection_does_not_survive_zap, open, close_fixture),                    \
         cmocka_unit_test_setup_teardown(test_protection_does_not_survive_free, open, close_fixture),                   \

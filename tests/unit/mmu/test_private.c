@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
-#include <linux/io_uring.h>
-#include <sys/uio.h>
-
 #define RUN   16U
 #define FIRST PRIVATE_FIRST
 
@@ -171,21 +168,6 @@ static void test_huge_pages_come_out_whole_and_in_pieces(void **state)
 /* ---- pages that must not be taken ----------------------------------------------------------------------------------
  */
 
-static int pin(void *memory, size_t size)
-{
-    struct io_uring_params parameters = {0};
-    struct iovec vector = {memory, size};
-    int ring = (int)syscall(__NR_io_uring_setup, 1, &parameters);
-
-    if (ring < 0)
-        return -1;
-    if (syscall(__NR_io_uring_register, ring, IORING_REGISTER_BUFFERS, &vector, 1) != 0) {
-        close(ring);
-        return -1;
-    }
-    return ring;
-}
-
 static void test_pinned_page_is_refused(void **state)
 {
     struct fixture *fixture = *state;
@@ -196,7 +178,7 @@ static void test_pinned_page_is_refused(void **state)
     if (!fixture->features.has_move)
         skip();
     prepare(fixture, RUN);
-    ring = pin(page_bytes(fixture, FIRST + 6), PAGE_BYTES);
+    ring = memory_pin(page_bytes(fixture, FIRST + 6), PAGE_BYTES);
     if (ring < 0)
         skip(); /* io_uring is refused here */
     ok(mmu_staging_create(fixture->mmu, RUN, &staging));
@@ -377,13 +359,16 @@ static void test_eviction_loses_no_store(void **state)
         cmocka_unit_test_setup_teardown(test_held_store_lands_after_the_page_is_back, open, close_fixture),            \
         cmocka_unit_test_setup_teardown(test_staging_of_many_pages, open, close_fixture),                              \
         cmocka_unit_test_setup_teardown(test_huge_pages_come_out_whole_and_in_pieces, open, close_fixture),            \
-        cmocka_unit_test_setup_teardown(test_pinned_page_is_refused, open, close_fixture),                             \
         cmocka_unit_test_setup_teardown(test_page_shared_by_fork, open, close_fixture),                                \
         cmocka_unit_test_setup_teardown(test_eviction_loses_no_store, open, close_fixture)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TESTS(open_with_move), TESTS(open_without_move)};
+    const struct CMUnitTest tests[] = {
+        TESTS(open_with_move),
+        TESTS(open_without_move),
+        cmocka_unit_test_setup_teardown(test_pinned_page_is_refused, open_with_move, close_fixture),
+    };
 
     require_userfaultfd();
     return cmocka_run_group_tests(tests, NULL, NULL);

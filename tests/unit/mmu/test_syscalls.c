@@ -221,13 +221,32 @@ static void test_direct_io_on_private_pages(void **state)
     close(fd);
 }
 
+static void test_registered_buffers_on_absent_private_pages(void **state)
+{
+    struct fixture *fixture = *state;
+    uint64_t first = PRIVATE_FIRST + 8;
+    int ring;
+
+    mix_states(fixture, first);
+    ring = memory_pin(page_bytes(fixture, first), PAGES * PAGE_BYTES);
+    if (ring < 0)
+        skip();
+    assert_true(atomic_load(&fixture->faults[MMU_FAULT_MISSING]) > 0);
+    assert_true(all_filled(page_bytes(fixture, first), first));
+    close(ring);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_write_and_read_of_a_file),   TEST(test_readv_and_writev),           TEST(test_send_and_recv),
-        TEST(test_process_vm_readv_and_futex), TEST(test_direct_io_on_private_pages),
+        TEST(test_write_and_read_of_a_file),
+        TEST(test_readv_and_writev),
+        TEST(test_send_and_recv),
+        TEST(test_process_vm_readv_and_futex),
+        TEST(test_direct_io_on_private_pages),
+        TEST(test_registered_buffers_on_absent_private_pages),
     };
 
     require_userfaultfd();
