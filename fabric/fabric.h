@@ -9,13 +9,14 @@
  *   F2  Messages to one peer on one plane arrive in the order sent. Nothing is promised between planes.
  *   F3  send() never blocks and never calls back. Bytes of the iovecs are copied or sent before it returns.
  *   F4  A cut below is repaired by the session: nothing is lost or repeated while the peer's process lives. The user
- *       sees at most peer_slow() and peer_back().
+ *       sees nothing but delay.
  *   F5  When a peer cannot be reached for `session_timeout_ns`, or its process or session is another one, or it broke
  *       the framing, peer_down() comes once, with a cause, and nothing from that session afterwards. send() then
  *       returns -EHOSTDOWN until connect() is called with a new address.
  *   F6  What a peer sends is checked before use; a broken peer costs its own connections, never this process.
  *   F7  Messages sent to one's own node id arrive too, by the same callback, never inside send().
- *   F8  A received message's bytes are valid during the callback only, and are not aligned beyond 8 bytes.
+ *   F8  A received message's bytes are valid during the callback only, and start on 8 bytes. Under shm they lie in
+ *       memory that the peer can still write: read each field once, then check what was read.
  */
 #ifndef TIERMESH_FABRIC_FABRIC_H
 #define TIERMESH_FABRIC_FABRIC_H
@@ -27,6 +28,7 @@
 
 #define FABRIC_MESSAGE_MAX (256 * 1024)
 #define FABRIC_ADDRESS_MAX 256
+#define FABRIC_PARTS_MAX   128 /* iovecs of one send() */
 
 enum fabric_plane {
     PLANE_CONTROL = 0, /* small coherence and lock messages: never behind page bytes */
@@ -36,11 +38,11 @@ enum fabric_plane {
 
 /* What a transport can do beyond messages. */
 #define FABRIC_CAP_SHARED_FILES 1u /* peers are on this host: fabric_peer_file() works */
-#define FABRIC_CAP_RESUMES 2u      /* survives cuts by a session */
+#define FABRIC_CAP_RESUMES      2u /* survives cuts by a session */
 
 struct fabric;
 
-/* The user's callbacks. They may call send(), not close(). */
+/* The user's callbacks. They may call send(), connect() and disconnect(), not close(). */
 struct fabric_user {
     void *context;
     void (*message)(void *context, struct node_id from, enum fabric_plane plane, const void *bytes, size_t size_bytes);
@@ -56,10 +58,16 @@ struct fabric_config {
     uint64_t job;                /* random number of the job: peers of another job are refused */
     uint64_t incarnation;        /* random number of this process */
     uint64_t session_timeout_ns; /* how long a cut may last */
-    size_t window_bytes_max;     /* unacknowledged bytes kept for a peer and plane at most */
+    size_t window_bytes_max;     /* unacknowledged bytes kept for a peer and plane; FABRIC_MESSAGE_MAX at least */
     const char *bind_address;    /* tcp: numeric address to listen on, default 127.0.0.1 */
     const char *shm_directory;   /* shm: where the rendezvous socket lies (0700, the job's) */
     int shared_file;             /* shm: descriptor offered to peers by fabric_peer_file(), or -1 */
+};
+
+/* Since open(). Over `faulty`, those of the fabric below. */
+struct fabric_counters {
+    uint64_t messages_sent, messages_received, bytes_sent, bytes_received;
+    uint64_t cuts, resends, duplicates_dropped, peers_refused;
 };
 
 /* Another transport may implement it: at most 8 calls. */
@@ -70,26 +78,48 @@ struct fabric_ops {
     /* The opaque blob by which peers connect to this node. Returns its size. */
     size_t (*address)(struct fabric *fabric, uint8_t blob[FABRIC_ADDRESS_MAX]);
 
-    /* Start to connect; peer_up() follows on both sides. Of two nodes the higher id calls it. 0 or -EINVAL (blob). */
+    /*
+     * Start to connect; peer_up() follows on both sides, or peer_down() here. Of two nodes the higher id calls it.
+     * A session that still lives is replaced, without peer_down(). Messages may be sent from now on: they wait.
+     * 0, -EINVAL (blob), or another errno when the system refuses what a connection needs.
+     */
     int (*connect)(struct fabric *fabric, struct node_id peer, const uint8_t *blob, size_t size_bytes);
 
-    /* 0, -EHOSTDOWN, -ENOBUFS (window_bytes_max would be exceeded: the caller broke its own bounds or the peer stalls). */
+    /* 0, -EHOSTDOWN, -ENOBUFS (window_bytes_max would be exceeded: the caller broke its own bounds or the peer stalls).
+     */
     int (*send)(struct fabric *fabric, struct node_id peer, enum fabric_plane plane, const struct iovec *parts,
                 int parts_count);
 
     /* End the session with a peer now, without peer_down(). */
     void (*disconnect)(struct fabric *fabric, struct node_id peer);
 
-    /* The descriptor that the peer offered (its shared_file), or -EOPNOTSUPP. The fabric keeps owning it. */
+    /* The descriptor that the peer offered, valid from peer_up() to peer_down(), or -EOPNOTSUPP. The fabric owns it. */
     int (*peer_file)(struct fabric *fabric, struct node_id peer);
 
-    /* Flush what can be sent, end all sessions, free everything. */
+    /* Break the connection below as a network would. NULL without FABRIC_CAP_RESUMES. */
+    void (*cut)(struct fabric *fabric, struct node_id peer);
+
+    /* NULL: struct fabric has them. */
+    void (*counters)(const struct fabric *fabric, struct fabric_counters *ret_counters);
+
+    /* Flush what can be sent within 100 ms, end all sessions, free everything. */
     void (*close)(struct fabric *fabric);
 };
 
-/* The first member of every transport's own struct. */
+/*
+ * The first member of every transport's own struct. fabric.c keeps it: with it the dispatcher checks both the user's
+ * calls and the transports' callbacks (fabric/transport.h).
+ */
 struct fabric {
     const struct fabric_ops *ops;
+    struct fabric_user user;
+    struct node_id self;
+    unsigned nodes_count;
+    uint64_t peers_open; /* bit i: connect() was called or peer_up() came, and the session has not ended */
+    uint64_t peers_up;   /* bit i: between peer_up() and the session's end */
+    unsigned callbacks_running;
+    bool is_sending;
+    struct fabric_counters counters;
 };
 
 /* Constructors: 0 or a negative errno with error_set(). */
@@ -100,9 +130,9 @@ int fabric_shm_open(const struct fabric_config *config, struct fabric **ret_fabr
 /* Faults within the contract, from a seed, over any fabric (which it then owns and closes). */
 struct faulty_config {
     uint64_t seed;
-    uint32_t delay_permille;  /* messages held back (order within a plane is kept) */
+    uint32_t delay_permille; /* messages held back (order within a plane is kept) */
     uint64_t delay_ns_max;
-    uint32_t cut_permille;    /* sends before which the connection below is cut (needs FABRIC_CAP_RESUMES) */
+    uint32_t cut_permille; /* sends before which the connection below is cut (needs FABRIC_CAP_RESUMES) */
 };
 int fabric_faulty_open(struct fabric *below, const struct fabric_config *config, const struct faulty_config *faults,
                        struct fabric **ret_fabric) MUST_USE;
@@ -118,13 +148,9 @@ unsigned fabric_capabilities(const struct fabric *fabric);
 const char *fabric_name(const struct fabric *fabric);
 void fabric_close(struct fabric *fabric);
 
-/* Test hook of transports that resume: break the connection below as a network would. 0 or -EOPNOTSUPP. */
+/* Test hook of transports that resume. 0 or -EOPNOTSUPP. */
 int fabric_cut(struct fabric *fabric, struct node_id peer);
 
-struct fabric_counters {
-    uint64_t messages_sent, messages_received, bytes_sent, bytes_received;
-    uint64_t cuts, resends, duplicates_dropped, peers_refused;
-};
 void fabric_counters_get(const struct fabric *fabric, struct fabric_counters *ret_counters);
 
 #endif

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# The contract suite runs over every transport, plain and under `faulty`, on the loops of runtime/.
+set(fabric_loop ${CMAKE_SOURCE_DIR}/runtime/loop_core.c ${CMAKE_SOURCE_DIR}/runtime/loop_epoll.c
+    ${CMAKE_SOURCE_DIR}/runtime/loop_uring.c)
+set(fabric_uses tm_fabric tm_base PkgConfig::URING)
+
+tiermesh_test(NAME fabric_contract_loopback SOURCES contract.c world.c ${fabric_loop} USES ${fabric_uses}
+    LABELS unit TIMEOUT 60 ARGS loopback)
+if(TARGET fabric_contract_loopback)
+    foreach(transport tcp shm)
+        tiermesh_test(NAME fabric_contract_${transport} COMMAND fabric_contract_loopback ${transport}
+            LABELS unit TIMEOUT 60)
+        tiermesh_test(NAME fabric_contract_${transport}_uring COMMAND fabric_contract_loopback ${transport} io_uring
+            LABELS unit TIMEOUT 60)
+    endforeach()
+    foreach(transport loopback tcp shm)
+        tiermesh_test(NAME fabric_contract_faulty_${transport} COMMAND fabric_contract_loopback ${transport} faulty
+            LABELS unit TIMEOUT 90)
+    endforeach()
+endif()
