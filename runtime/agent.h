@@ -55,6 +55,7 @@ struct agent_place {
     bool is_alone;
     unsigned rank, nodes_count;
     char address[AGENT_ADDRESS_MAX];
+    char directory[AGENT_ADDRESS_MAX]; /* private to the job on this machine, removed with what is in it; "": none */
     uint8_t key[AGENT_KEY_BYTES];
 };
 int agent_place_find(struct agent_place *ret_place) MUST_USE;

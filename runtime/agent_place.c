@@ -50,6 +50,16 @@ static int key_read(uint8_t key[AGENT_KEY_BYTES])
     return 0;
 }
 
+/* A unix socket of dsmrun lies in the job's private directory. */
+static void directory_find(struct agent_place *place)
+{
+    const char *slash = strrchr(place->address, '/');
+    size_t prefix = strlen("unix:");
+
+    if (strncmp(place->address, "unix:/", prefix + 1) == 0 && slash > place->address + prefix)
+        memcpy(place->directory, place->address + prefix, (size_t)(slash - place->address) - prefix);
+}
+
 static int find_dsmrun(struct agent_place *place)
 {
     const char *address = getenv("DSM_AGENT");
@@ -64,6 +74,7 @@ static int find_dsmrun(struct agent_place *place)
     if (strlen(address) >= sizeof(place->address))
         return error_set(-EINVAL, "DSM_AGENT is longer than %zu bytes", sizeof(place->address) - 1);
     memcpy(place->address, address, strlen(address) + 1);
+    directory_find(place);
     result = number_parse("DSM_SIZE", NODES_MAX + 1, &place->nodes_count);
     if (result < 0)
         return result;

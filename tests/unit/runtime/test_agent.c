@@ -593,14 +593,18 @@ static void test_a_place_is_found(void **state)
     assert_true(place.is_alone);
     assert_int_equal(place.nodes_count, 1);
 
-    place_environment("unix:/x", "2", "3", text);
+    place_environment("tcp:127.0.0.1:5", "0", "1", text);
+    assert_int_equal(agent_place_find(&place), 0);
+    assert_string_equal(place.directory, "");
+    place_environment("unix:/x/y/agent", "2", "3", text);
     for (unsigned again = 0; again < 2; again++) {
         memset(&place, 0, sizeof(place));
         assert_int_equal(agent_place_find(&place), 0);
         assert_false(place.is_alone);
         assert_int_equal(place.rank, 2);
         assert_int_equal(place.nodes_count, 3);
-        assert_string_equal(place.address, "unix:/x");
+        assert_string_equal(place.address, "unix:/x/y/agent");
+        assert_string_equal(place.directory, "/x/y");
         assert_memory_equal(place.key, job_key, sizeof(job_key));
     }
     place_environment("unix:/x", "3", "3", text);

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# The programs. dsmrun has none of the data path: it links the agent, what decides views, and the table of options.
+file(GLOB agent_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/agent_*.c)
+if(NOT agent_sources OR NOT TARGET tm_cluster OR NOT EXISTS ${CMAKE_SOURCE_DIR}/runtime/config.c)
+    return()
+endif()
+
+add_library(tm_agent STATIC ${agent_sources} ${CMAKE_SOURCE_DIR}/runtime/config.c)
+target_include_directories(tm_agent PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
+target_link_libraries(tm_agent PUBLIC tm_cluster tm_base)
+
+set(tools ${CMAKE_SOURCE_DIR}/tools)
+add_executable(dsmrun ${tools}/dsmrun.c ${tools}/guard.c ${tools}/hosts.c ${tools}/launch.c ${tools}/options.c
+    ${tools}/output.c ${tools}/program.c)
+target_link_libraries(dsmrun PRIVATE tm_agent)
+install(TARGETS dsmrun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/docs/man/dsmrun.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
