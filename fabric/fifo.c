@@ -55,7 +55,8 @@ uint8_t *fifo_reserve(struct fifo *fifo, size_t size_bytes)
         return fifo->memory + fifo->tail;
     if (2 * (used + size_bytes) > fifo->capacity_bytes)
         return fifo_grow(fifo, used + size_bytes) ? fifo->memory + fifo->tail : NULL;
-    memmove(fifo->memory, fifo_front(fifo), used);
+    if (used > 0)
+        memmove(fifo->memory, fifo_front(fifo), used);
     fifo->head = 0;
     fifo->tail = used;
     return fifo->memory + used;

@@ -30,6 +30,7 @@ static inline size_t fifo_used(const struct fifo *fifo)
     return fifo->tail - fifo->head;
 }
 
+/* Not of an empty queue. */
 static inline uint8_t *fifo_front(const struct fifo *fifo)
 {
     return fifo->memory + fifo->head;

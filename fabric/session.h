@@ -41,8 +41,10 @@ int session_append_control(struct session *session, enum frame_type type) MUST_U
 /* What the connection should be given next; its size may be 0. Valid until the next append. */
 static inline size_t session_unsent(const struct session *session, const uint8_t **ret_bytes)
 {
-    *ret_bytes = fifo_front(&session->retained) + session->written_bytes;
-    return fifo_used(&session->retained) - session->written_bytes;
+    size_t size = fifo_used(&session->retained) - session->written_bytes;
+
+    *ret_bytes = size == 0 ? NULL : fifo_front(&session->retained) + session->written_bytes;
+    return size;
 }
 
 void session_wrote(struct session *session, size_t size_bytes);

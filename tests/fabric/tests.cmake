@@ -18,3 +18,8 @@ if(TARGET fabric_contract_loopback)
             LABELS unit TIMEOUT 90)
     endforeach()
 endif()
+
+tiermesh_test(NAME fabric_hostile SOURCES hostile.c world.c ${fabric_loop} USES ${fabric_uses} LABELS unit TIMEOUT 60)
+
+tiermesh_fuzz(NAME fabric_fuzz_stream SOURCES fuzz_stream.c USES tm_fabric tm_base CORPUS corpus_stream)
+tiermesh_fuzz(NAME fabric_fuzz_ring SOURCES fuzz_ring.c USES tm_fabric tm_base CORPUS corpus_ring)
