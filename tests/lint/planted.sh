@@ -73,11 +73,12 @@ planted_length() {
 }
 
 planted_rules() {
-    put docs/PROTOCOL.md '# Rules' 'P1. One writer.' '**P2** The home answers. See P1.'
-    put coherence/home.c '/* P1, P2: as stated. */'
-    put tests/sim/world.c '/* P1 */' '/* P2 */'
+    put docs/PROTOCOL.md '# Rules' 'P1. One writer.' '**P2** The home answers. See P1.' '- L1. Locks queue.'
+    put coherence/home.c '/* P1, P2: as stated. */' '/* L1 */' '/* X9 is no rule, and no letter of one */'
+    put tests/sim/world.c '/* P1 */' '/* P2 */' '/* L1 */'
     good "all cited" "$here/rules.sh" "$scratch"
     plant coherence/new.c "an unknown rule" 'P9 is cited but not stated' '/* P9 */'
+    plant coherence/new.c "an unknown rule of another letter" 'L4 is cited but not stated' '/* L4 */'
     put docs/PROTOCOL.md 'P1. One writer.' 'P2. The home answers.' '### P10'
     bad "not cited by code" 'P10 is not cited by code' "$here/rules.sh" "$scratch"
     put coherence/home.c '/* P1, P2, P10: as stated. */'

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Each numbered rule of docs/PROTOCOL.md is cited by code and by a test, and no cited rule is unknown.
-# A rule is stated where a line of PROTOCOL.md begins with its number: "P7.", "**P7**", "### P7", "- P7", "| P7".
+# A rule is stated where a line of PROTOCOL.md begins with its letter and number: "P7.", "- P7.", "**P7**", "### P7".
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/sources.sh"
 
-rules=$(grep -oE '^[-#*|[:space:]]*P[0-9]+\>' docs/PROTOCOL.md 2>/dev/null | grep -oE 'P[0-9]+' | sort -u || true)
+rules=$(grep -oE '^[-#*|[:space:]]*[A-Z][0-9]+\>' docs/PROTOCOL.md 2>/dev/null |
+    grep -oE '[A-Z][0-9]+' | sort -u || true)
+letters=$(grep -oE '^[A-Z]' <<<"$rules" | sort -u | tr -d '\n' || true)
 if [ -z "$rules" ]; then
     finding "docs/PROTOCOL.md: states no numbered rule"
 fi
@@ -14,7 +16,7 @@ fi
 cited() {
     local pattern
     pattern=$(IFS='|'; echo "$*")
-    sources c h pml cmake txt | grep -E "^($pattern)/" | xargs -r grep -ohwE 'P[0-9]+' | sort -u
+    sources c h pml cmake txt | grep -E "^($pattern)/" | xargs -r grep -ohwE "[${letters:-P}][0-9]+" | sort -u
 }
 code=$(cited coherence cluster fabric runtime mmu tiers base || true)
 tests=$(cited tests || true)
