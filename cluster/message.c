@@ -30,7 +30,7 @@ static const uint8_t bodies[CLUSTER_TYPES] = {
 
 static void change_encode(struct bytes_writer *writer, const struct cluster_change *change)
 {
-    size_t name_bytes = strnlen(change->name, CLUSTER_NAME_MAX);
+    size_t name_bytes = cluster_name_bytes(change->name, CLUSTER_NAME_MAX);
 
     bytes_put_u64(writer, change->index);
     bytes_put_u64(writer, change->sequence);
@@ -67,7 +67,7 @@ static void change_take(struct bytes_reader *reader, struct cluster_change *chan
         return;
     }
     bytes_take(reader, change->name, name_bytes);
-    if (strnlen(change->name, CLUSTER_NAME_MAX) != name_bytes)
+    if (cluster_name_bytes(change->name, CLUSTER_NAME_MAX) != name_bytes)
         reader->failed = true;
 }
 

@@ -48,6 +48,16 @@ enum cluster_change_kind {
     CHANGE_KINDS,
 };
 
+/* Length of a name, at most `limit`; it need not end before that. */
+static inline size_t cluster_name_bytes(const char *name, size_t limit)
+{
+    size_t length = 0;
+
+    while (length < limit && name[length] != '\0')
+        length++;
+    return length;
+}
+
 /* One change of the replicated tables. Complete: applying it needs nothing but the table. */
 struct cluster_change {
     uint64_t index;    /* its place in the order of all changes, from 1; 0: not ordered yet */
@@ -59,7 +69,7 @@ struct cluster_change {
     uint64_t members; /* over which an interleaved run is spread */
     uint64_t first_extent, extents_count;
     uint64_t value;
-    char name[CLUSTER_NAME_MAX + 1];
+    char name[CLUSTER_NAME_MAX + 1]; /* zeroes behind its end: compared as a whole */
 };
 
 struct cluster_message {

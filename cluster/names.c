@@ -6,12 +6,12 @@
 
 #include <string.h>
 
-static struct cluster_name *name_slot(struct cluster *cluster, const char *name)
+static struct cluster_name *name_slot(struct cluster *cluster, const char name[CLUSTER_NAME_MAX + 1])
 {
     struct cluster_name *names = cluster_names(cluster);
 
     for (uint32_t i = 0; i < cluster->names_used; i++) {
-        if (names[i].value != 0 && strcmp(names[i].name, name) == 0)
+        if (names[i].value != 0 && memcmp(names[i].name, name, sizeof(names[i].name)) == 0)
             return &names[i];
     }
     return NULL;
@@ -28,7 +28,7 @@ static struct cluster_name *free_slot(struct cluster *cluster)
     return cluster->names_used < cluster->limits.names_max ? &names[cluster->names_used] : NULL;
 }
 
-uint64_t names_find(struct cluster *cluster, const char *name)
+uint64_t names_find(struct cluster *cluster, const char name[CLUSTER_NAME_MAX + 1])
 {
     const struct cluster_name *slot = name_slot(cluster, name);
 

@@ -238,7 +238,7 @@ int cluster_barrier(struct cluster *cluster, uint64_t token, uint64_t now_ns)
 
 static void name_copy(char to[CLUSTER_NAME_MAX + 1], const char *name)
 {
-    size_t name_bytes = strnlen(name, CLUSTER_NAME_MAX + 1);
+    size_t name_bytes = cluster_name_bytes(name, CLUSTER_NAME_MAX + 1);
 
     ASSERT(name_bytes >= 1 && name_bytes <= CLUSTER_NAME_MAX);
     memcpy(to, name, name_bytes);

@@ -106,7 +106,7 @@ void extents_apply(struct cluster *cluster, const struct cluster_change *change)
 /* names.c */
 int names_check(struct cluster *cluster, const struct cluster_change *change) MUST_USE;
 void names_apply(struct cluster *cluster, const struct cluster_change *change);
-uint64_t names_find(struct cluster *cluster, const char *name); /* 0: no such name */
+uint64_t names_find(struct cluster *cluster, const char name[CLUSTER_NAME_MAX + 1]); /* 0: no such name */
 
 /* replica.c: the member's side of a change */
 int replica_check(struct cluster *cluster, const struct cluster_change *change) MUST_USE;

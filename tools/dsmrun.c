@@ -297,6 +297,42 @@ static void job_run(struct job *job)
     }
 }
 
+/* A signal that asks to end, while only output is left. */
+static bool is_told_to_end(struct job *job)
+{
+    struct signalfd_siginfo info;
+
+    while (read(job->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM || info.ssi_signo == SIGHUP)
+            return true;
+    }
+    return false;
+}
+
+/* All ranks have ended: what they printed still goes out, at the pace of who reads it. */
+static void job_drain(struct job *job)
+{
+    static struct pollfd descriptors[2 * NODES_MAX + 1];
+
+    for (;;) {
+        int count = 0;
+
+        streams_move(job);
+        for (unsigned i = 0; i < 2 * job->options.nodes_count; i++) {
+            if (stream_poll(&job->streams[i], &descriptors[count]) && descriptors[count].events == POLLOUT)
+                count++;
+        }
+        if (count == 0 || is_told_to_end(job))
+            return;
+        if (os_now_ns() >= job->timeout_ns) {
+            job->is_timed_out = true;
+            return;
+        }
+        descriptors[count++] = (struct pollfd){.fd = job->signals, .events = POLLIN};
+        (void)poll(descriptors, (nfds_t)count, poll_timeout_ms(job));
+    }
+}
+
 /* ---- start and end ---------------------------------------------------------------------------------------------- */
 
 static void key_make(uint8_t key[LAUNCH_KEY_BYTES])
@@ -365,8 +401,8 @@ static int job_open(struct job *job)
 static void job_close(struct job *job)
 {
     guard_end_descendants(child_ended, job);
-    if (job->streams != NULL)
-        streams_move(job);
+    if (job->agent != NULL)
+        job_drain(job);
     if (job->agent != NULL && agent_directory(job->agent) != NULL)
         guard_remove_directory(agent_directory(job->agent));
     agent_destroy(job->agent);

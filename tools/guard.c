@@ -257,6 +257,8 @@ int guard_main(int argc, char **argv)
     /* Away from the terminal's signals: dsmrun passes on what the program shall get. */
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    /* A launcher that became this process passed it on; but a guard outlives dsmrun until all below it has ended. */
+    (void)prctl(PR_SET_PDEATHSIG, 0);
     if (status == 0)
         status = signals_open(&guard.signals);
     if (status == 0)
