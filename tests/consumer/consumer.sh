@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# consumer.sh pkg-config|find-package BUILD CC CXX: installs the build into a fresh prefix and builds a program
+# consumer.sh pkg-config|find-package|readme BUILD CC CXX: installs the build into a fresh prefix and builds a program
 # against that prefix alone. Exit code 77: the program says that this machine refuses what it needs.
 set -euo pipefail
 kind=$1
@@ -49,6 +49,18 @@ find-package)
         echo "a version that does not exist was found"
         exit 1
     fi
+    ;;
+readme)
+    # The program of the README, as it stands there.
+    export PKG_CONFIG_PATH=$library/pkgconfig
+    awk '/^```c$/ {inside = 1; next} /^```$/ {inside = 0} inside' "$here/../../README.md" >"$scratch/readme.c"
+    read -ra flags <<<"$(pkg-config --cflags --libs tiermesh)"
+    "$cc" -std=c17 -Wall -Wextra -Werror "$scratch/readme.c" "${flags[@]}" -o "$scratch/readme"
+    "$cc" -std=c11 "$here/program.c" "${flags[@]}" -o "$scratch/consumer"
+    expect "consumer: 42 on 1 node" "$scratch/consumer"
+    expect "node 2 wrote 102" "$prefix/bin/dsmrun" -n 3 --timeout 20 -- "$scratch/readme"
+    echo "consumer by $kind: ok"
+    exit 0
     ;;
 *)
     echo "unknown kind: $kind"

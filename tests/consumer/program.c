@@ -2,8 +2,8 @@
 /*
  * program.c - a program of somebody else, built against the installed library. Prints "consumer: 42 on 1 node".
  */
+#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <tiermesh/dsm.h>
 
 int main(void)
@@ -13,7 +13,7 @@ int main(void)
 
     if (result != 0) {
         printf("dsm_init: %s\n", dsm_errmsg());
-        return result == -1 ? 77 : 1; /* -EPERM: userfaultfd is refused here */
+        return result == -EPERM ? 77 : 1; /* userfaultfd is refused here */
     }
     if (dsm_malloc(sizeof(*memory), (void **)&memory) != 0)
         return 1;

@@ -3,7 +3,7 @@
 if(NOT TARGET tiermesh OR TIERMESH_SANITIZE)
     return()
 endif()
-foreach(kind pkg-config find-package)
+foreach(kind pkg-config find-package readme)
     tiermesh_test(NAME consumer_${kind} LABELS e2e TIMEOUT 120 COMMAND ${CMAKE_CURRENT_LIST_DIR}/consumer.sh ${kind}
         ${CMAKE_BINARY_DIR} ${CMAKE_C_COMPILER} ${CMAKE_CXX_COMPILER})
 endforeach()

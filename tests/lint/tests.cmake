@@ -35,3 +35,5 @@ if(TARGET tiermesh)
     tiermesh_test(NAME lint_symbols LABELS lint
         COMMAND ${lint}/symbols.sh ${CMAKE_SOURCE_DIR}/include/tiermesh/dsm.h $<TARGET_FILE:tiermesh>)
 endif()
+tiermesh_test(NAME lint_config SOURCES config_doc.c USES tm_agent LABELS lint
+    ARGS ${CMAKE_SOURCE_DIR}/docs/CONFIG.md)
