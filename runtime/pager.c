@@ -1,0 +1,637 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pager.c - the pager's set-up, and what the protocol asks of it: rights up, rights down, bytes in, bytes out.
+ *
+ * Runs on the shard's thread. Always holds: a page whose `where` is in memory owns exactly one frame; WORD_CLEAN
+ * implies that the frame's note names an NVMe slot and that the mapping, if any, is read-only.
+ */
+#include "runtime/pager_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct page_entry *pager_entry(struct pager *pager, struct page_id page)
+{
+    return table_touch(pager->pages, page);
+}
+
+bool pager_is_shared(const struct pager *pager, struct page_id page)
+{
+    return mmu_page_is_shared(pager->window, page);
+}
+
+struct frame_note *pager_note(struct pager *pager, const struct page_entry *entry)
+{
+    ASSERT(page_is_in_memory(entry));
+    return &pager->notes[entry->place];
+}
+
+void pager_fail(struct pager *pager, struct page_id page, const char *why)
+{
+    if (pager_is_shared(pager, page))
+        pager->config.user.lost(pager->config.user.context, page, why);
+    pager_poison(pager, page, why);
+}
+
+void pager_forget_clean_slot(struct pager *pager, struct page_entry *entry)
+{
+    struct frame_note *note;
+
+    if (!page_has(entry, WORD_CLEAN))
+        return;
+    note = pager_note(pager, entry);
+    tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){note->clean_slot});
+    note->clean_slot = UINT32_MAX;
+    page_word_change(entry, WORD_CLEAN, 0);
+}
+
+/* Stores are allowed when the node has the right and no clean slot would be left behind. */
+bool pager_want_writable(struct pager *pager, const struct page_entry *entry, bool is_write)
+{
+    (void)pager;
+    if (page_rights(entry) != ACCESS_WRITE)
+        return false;
+    return is_write || !page_has(entry, WORD_CLEAN);
+}
+
+void pager_frame_put(struct pager *pager, struct page_entry *entry)
+{
+    struct frame_note *note = pager_note(pager, entry);
+
+    if (page_has(entry, WORD_PREFETCHED)) {
+        prefetch_wasted(pager->prefetch, note->predictor);
+        pager->stats.prefetch_unused++;
+        page_word_change(entry, WORD_PREFETCHED, 0);
+    }
+    *note = (struct frame_note){.clean_slot = UINT32_MAX};
+    frames_put(pager->frames, (struct frame_id){entry->place});
+}
+
+void pager_cxl_put(struct pager *pager, uint32_t slot)
+{
+    struct demotion *demotion = &pager->demotion;
+    uint32_t i = slot - demotion->from.index;
+
+    pager->cxl_pages--;
+    if (i < demotion->pages_count) {
+        demotion->cancelled[i] = true; /* its bytes are being written */
+        return;
+    }
+    tier_put(pager->config.tiers[TIER_CXL], (struct tier_slot){slot});
+}
+
+static void memory_release(struct pager *pager, struct page_id page, struct page_entry *entry)
+{
+    int error;
+
+    pager_forget_clean_slot(pager, entry);
+    error = pager_is_shared(pager, page) ? mmu_free(pager->mmu, page, 1) : mmu_drop(pager->mmu, page, 1);
+    if (error != 0)
+        log_error("give memory of page %lu back: %s", page.index, strerror(-error));
+    pager_frame_put(pager, entry);
+}
+
+/* Whatever this node holds of the page's bytes is not needed any more. */
+void pager_release_bytes(struct pager *pager, struct page_id page, struct page_entry *entry)
+{
+    switch (page_where(entry)) {
+    case WHERE_NOWHERE:
+        return;
+    case WHERE_MAPPED:
+    case WHERE_LIMBO:
+    case WHERE_LEAVING: /* the eviction sees in the frame's note that its page is gone */
+        memory_release(pager, page, entry);
+        break;
+    case WHERE_FILLING: {
+        struct fill *fill = &pager->fills[entry->place];
+
+        fill->cancelled[page.index - fill->first.index] = true; /* it puts the slot when the read is over */
+        if (fill->is_parked)
+            pager_unpark(pager, fill, NULL);
+        mmu_wake(pager->mmu, page, 1);
+        break;
+    }
+    case WHERE_CXL:
+        pager_cxl_put(pager, entry->place);
+        break;
+    case WHERE_NVME:
+        tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){entry->place});
+        pager->nvme_pages--;
+        break;
+    }
+    page_set_where(entry, WHERE_NOWHERE, 0);
+    page_word_change(entry, WORD_WRITABLE | WORD_CLEAN | WORD_PREFETCHED, 0);
+}
+
+/* ---- rights down ----------------------------------------------------------------------------------------------- */
+
+static void rights_lower(struct pager *pager, struct page_id page, struct page_entry *entry, enum access access)
+{
+    enum page_where where = page_where(entry);
+    bool was_writable = page_has(entry, WORD_WRITABLE);
+    int error = 0;
+
+    page_set_rights(entry, access);
+    if (where != WHERE_MAPPED) {
+        /* Threads whose fault waits for the disk or for a frame must ask the protocol anew. */
+        if (where == WHERE_FILLING || pager->stalls_count > 0)
+            mmu_wake(pager->mmu, page, 1);
+        return;
+    }
+    if (access == ACCESS_NONE) {
+        error = mmu_zap(pager->mmu, page, 1);
+        page_set_where(entry, WHERE_LIMBO, entry->place);
+        page_word_change(entry, WORD_WRITABLE, 0);
+        frames_push_tail(pager->frames, (struct frame_id){entry->place}, FRAME_LIMBO);
+    } else if (was_writable) {
+        error = mmu_protect(pager->mmu, page, 1, false);
+        page_word_change(entry, WORD_WRITABLE, 0);
+    }
+    /* A right that cannot be taken away would let this node write what another one owns. */
+    ASSERT(error == 0);
+}
+
+int pager_protect(struct pager *pager, struct page_id page, enum access access)
+{
+    struct page_entry *entry = pager_entry(pager, page);
+    uint32_t before;
+
+    if (entry == NULL || page_rights(entry) <= access)
+        return 0;
+    pager->stats.invalidations += access == ACCESS_NONE;
+    before = page_word_change(entry, 0, WORD_REVOKING);
+    if ((before & WORD_PINS) != 0) {
+        ASSERT(pager->revokes_count < PAGER_REVOKES_MAX);
+        pager->revokes[pager->revokes_count++] = (struct revoke){page, access};
+        return -EINPROGRESS;
+    }
+    rights_lower(pager, page, entry, access);
+    page_word_change(entry, WORD_REVOKING, 0);
+    return 0;
+}
+
+void pager_unpinned(struct pager *pager)
+{
+    unsigned kept = 0;
+    unsigned count = pager->revokes_count;
+
+    for (unsigned i = 0; i < count; i++) {
+        struct revoke revoke = pager->revokes[i];
+        struct page_entry *entry = pager_entry(pager, revoke.page);
+
+        if (page_has(entry, WORD_PINS)) {
+            pager->revokes[kept++] = revoke;
+            continue;
+        }
+        rights_lower(pager, revoke.page, entry, revoke.access);
+        page_word_change(entry, WORD_REVOKING, 0);
+        pager->config.user.protected(pager->config.user.context, revoke.page);
+    }
+    /* What was added behind while we called out stays. */
+    memmove(&pager->revokes[kept], &pager->revokes[count],
+            (pager->revokes_count - count) * sizeof(pager->revokes[0]));
+    pager->revokes_count -= count - kept;
+}
+
+/* ---- bytes in -------------------------------------------------------------------------------------------------- */
+
+static void map_bytes(struct pager *pager, struct page_id page, struct page_entry *entry, const void *bytes)
+{
+    bool writable = pager_want_writable(pager, entry, true);
+    struct frame_id frame;
+    int error;
+
+    if (!pager_frame_take(pager, page, &frame)) {
+        pager_fail(pager, page, "no frame is left for a reply; raise option ddr");
+        return;
+    }
+    error = mmu_copy(pager->mmu, page, 1, bytes, writable);
+    if (error != 0) {
+        frames_put(pager->frames, frame);
+        pager_fail(pager, page, "the kernel refused to map it");
+        return;
+    }
+    pager_frame_attach(pager, entry, frame, WHERE_MAPPED, false);
+    page_word_change(entry, WORD_WRITABLE, writable ? WORD_WRITABLE : 0);
+}
+
+void pager_install(struct pager *pager, struct page_id page, enum access access, const void *bytes)
+{
+    struct page_entry *entry = pager_entry(pager, page);
+
+    if (entry == NULL || page_has(entry, WORD_POISONED))
+        return;
+    page_set_rights(entry, access);
+    if (bytes != NULL) {
+        pager_release_bytes(pager, page, entry);
+        map_bytes(pager, page, entry, bytes);
+        return;
+    }
+    if (access == ACCESS_WRITE)
+        pager_forget_clean_slot(pager, entry);
+    /* The store's own bytes: map them for whoever waits. */
+    pager_fault(pager, page, access == ACCESS_WRITE, 0, os_now_ns());
+}
+
+void pager_store(struct pager *pager, struct page_id page, const void *bytes)
+{
+    struct page_entry *entry = pager_entry(pager, page);
+    struct frame_id frame;
+
+    if (entry == NULL)
+        return;
+    pager_release_bytes(pager, page, entry);
+    if (bytes == NULL)
+        return;
+    if (!pager_frame_take(pager, page, &frame)) {
+        pager_fail(pager, page, "no frame is left for a write-back; raise option ddr");
+        return;
+    }
+    if (mmu_shared_write(pager->window, page, 0, bytes, PAGE_BYTES) != 0) {
+        frames_put(pager->frames, frame);
+        pager_fail(pager, page, "no memory for a write-back");
+        return;
+    }
+    pager_frame_attach(pager, entry, frame, WHERE_LIMBO, false);
+}
+
+/* Messages that wait for the page's bytes keep the fill alive; the slot goes when it is over. */
+void pager_drop(struct pager *pager, struct page_id page)
+{
+    struct page_entry *entry = pager_entry(pager, page);
+
+    if (entry != NULL)
+        pager_release_bytes(pager, page, entry);
+}
+
+void pager_poison(struct pager *pager, struct page_id page, const char *why)
+{
+    struct page_entry *entry = pager_entry(pager, page);
+    uint64_t address = pager->window->base + (page.index << PAGE_SHIFT);
+    int error;
+
+    if (entry == NULL || (page_word_change(entry, 0, WORD_POISONED) & WORD_POISONED) != 0)
+        return;
+    log_error("page at 0x%lx is lost: %s; touching it raises SIGBUS", address, why);
+    pager->stats.poisoned_pages++;
+    pager_release_bytes(pager, page, entry);
+    error = mmu_poison(pager->mmu, page);
+    if (error != 0)
+        log_error("poison page at 0x%lx: %s", address, strerror(-error));
+}
+
+static void poison_lift(struct pager *pager, struct page_id page)
+{
+    int error = pager_is_shared(pager, page) ? mmu_free(pager->mmu, page, 1) : mmu_drop(pager->mmu, page, 1);
+
+    if (error != 0)
+        log_error("make page %lu usable again: %s", page.index, strerror(-error));
+}
+
+void pager_forget(struct pager *pager, struct page_id first, uint64_t pages_count)
+{
+    for (uint64_t i = 0; i < pages_count; i++) {
+        struct page_id page = page_of(first.index + i);
+        struct page_entry *entry = table_find(pager->pages, page);
+
+        if (entry == NULL)
+            continue;
+        pager_release_bytes(pager, page, entry);
+        if ((page_word_change(entry, WORD_RIGHTS | WORD_POISONED, 0) & WORD_POISONED) != 0)
+            poison_lift(pager, page);
+    }
+}
+
+/* ---- bytes out ------------------------------------------------------------------------------------------------- */
+
+static void send_later(struct pager *pager, struct node_id to, const struct message *message)
+{
+    for (unsigned i = 0; i < PAGER_SENDS_MAX; i++) {
+        struct pending_send *send = &pager->sends[i];
+
+        if (send->is_used)
+            continue;
+        *send = (struct pending_send){.message = *message, .to = to, .is_used = true};
+        pager->sends_count++;
+        return;
+    }
+    ASSERT(!"more replies wait for a disk than peers may ask for");
+}
+
+static void send_flagged(struct pager *pager, struct node_id to, const struct message *message, uint8_t flag)
+{
+    struct message flagged = *message;
+
+    flagged.flags |= flag;
+    pager->config.user.send_bytes(pager->config.user.context, to, &flagged, NULL);
+}
+
+static void send_from_memory(struct pager *pager, struct node_id to, const struct message *message)
+{
+    _Alignas(64) uint8_t bytes[PAGE_BYTES];
+
+    if (mmu_shared_read(pager->window, message->page, 0, bytes, PAGE_BYTES) != 0)
+        send_flagged(pager, to, message, MESSAGE_POISONED);
+    else
+        pager->config.user.send_bytes(pager->config.user.context, to, message, bytes);
+}
+
+static void send_from_cxl(struct pager *pager, struct node_id to, const struct message *message, uint32_t slot)
+{
+    const void *bytes = tier_view(pager->config.tiers[TIER_CXL], (struct tier_slot){slot});
+
+    if (bytes == NULL) {
+        send_flagged(pager, to, message, MESSAGE_POISONED);
+        pager_fail(pager, message->page, "its checksum in the CXL tier is wrong");
+    } else {
+        pager->config.user.send_bytes(pager->config.user.context, to, message, bytes);
+    }
+}
+
+void pager_send(struct pager *pager, struct node_id to, const struct message *message)
+{
+    struct page_entry *entry = pager_entry(pager, message->page);
+
+    if (entry == NULL || page_has(entry, WORD_POISONED)) {
+        send_flagged(pager, to, message, MESSAGE_POISONED);
+        return;
+    }
+    switch (page_where(entry)) {
+    case WHERE_NOWHERE:
+        send_flagged(pager, to, message, MESSAGE_ZERO);
+        return;
+    case WHERE_MAPPED:
+    case WHERE_LIMBO:
+    case WHERE_LEAVING:
+        send_from_memory(pager, to, message);
+        return;
+    case WHERE_CXL:
+        send_from_cxl(pager, to, message, entry->place);
+        return;
+    case WHERE_NVME:
+        send_later(pager, to, message);
+        pager_fill_start(pager, message->page, NULL);
+        return;
+    case WHERE_FILLING:
+        if (!pager->fills[entry->place].is_parked) {
+            send_later(pager, to, message);
+            return;
+        }
+        pager_unpark(pager, &pager->fills[entry->place], NULL);
+        pager_send(pager, to, message);
+        return;
+    }
+}
+
+/* ---- atomics at the home --------------------------------------------------------------------------------------- */
+
+static uint64_t atomic_result(const struct message *operation, uint64_t old)
+{
+    switch (atomic_operation_of(operation)) {
+    case ATOMIC_STORE:
+    case ATOMIC_EXCHANGE:
+        return operation->a;
+    case ATOMIC_ADD:
+        return old + operation->a;
+    case ATOMIC_COMPARE_SWAP:
+        return old == operation->b ? operation->a : old;
+    default:
+        return old;
+    }
+}
+
+/*
+ * The page is mapped for stores: threads of this node may work on the word at this moment, so it takes a real atomic.
+ * Nobody but this thread unmaps it, so the access cannot fault on the shard itself.
+ */
+static uint64_t atomic_in_place(_Atomic(uint64_t) *word, const struct message *operation)
+{
+    uint64_t old = atomic_load(word);
+
+    while (!atomic_compare_exchange_weak(word, &old, atomic_result(operation, old)))
+        ;
+    return old;
+}
+
+/* The page is not mapped for stores: only this thread changes it. */
+static int atomic_through_file(struct pager *pager, struct page_id page, size_t offset, const struct message *operation,
+                               uint64_t *ret_old)
+{
+    uint64_t old;
+    uint64_t new;
+
+    if (mmu_shared_read(pager->window, page, offset, &old, sizeof(old)) != 0)
+        return -EIO;
+    new = atomic_result(operation, old);
+    if (new != old && mmu_shared_write(pager->window, page, offset, &new, sizeof(new)) != 0)
+        return -EIO;
+    *ret_old = old;
+    return 0;
+}
+
+int pager_atomic(struct pager *pager, struct page_id page, const struct message *operation, uint64_t *ret_old)
+{
+    struct page_entry *entry = pager_entry(pager, page);
+    size_t offset = atomic_offset_of(operation);
+
+    if (entry == NULL || page_has(entry, WORD_POISONED) || offset >= PAGE_BYTES)
+        return -EIO;
+    if (!page_is_in_memory(entry) && !pager_bring(pager, page, NULL)) {
+        if (page_has(entry, WORD_POISONED))
+            return -EIO;
+        ASSERT(pager->atomics_count < PAGER_ATOMICS_MAX);
+        pager->atomics[pager->atomics_count++] = page;
+        return -EINPROGRESS;
+    }
+    pager_rescue(pager, entry);
+    pager_forget_clean_slot(pager, entry);
+    if (page_where(entry) == WHERE_MAPPED && page_has(entry, WORD_WRITABLE)) {
+        char *address = mmu_page_address(pager->window, page);
+
+        *ret_old = atomic_in_place((_Atomic(uint64_t) *)(void *)(address + offset), operation);
+        return 0;
+    }
+    return atomic_through_file(pager, page, offset, operation, ret_old);
+}
+
+/* ---- pins ------------------------------------------------------------------------------------------------------ */
+
+bool pager_pin(struct pager *pager, struct page_id page, enum access access)
+{
+    struct page_entry *entry = pager_entry(pager, page);
+    struct stalled_fault fault = {.page = page, .start_ns = os_now_ns(), .is_write = access == ACCESS_WRITE};
+
+    if (entry == NULL || page_rights(entry) < access)
+        return false;
+    if (access == ACCESS_WRITE)
+        pager_forget_clean_slot(pager, entry);
+    if (page_pin(entry, access))
+        return true;
+    if (page_is_in_memory(entry) && page_where(entry) != WHERE_LEAVING)
+        return false; /* being revoked, or pinned too often */
+    return pager_bring(pager, page, &fault) && page_pin(entry, access);
+}
+
+/* A shared page on its way to NVMe stays: its copy in flight will be put. */
+void pager_rescue(struct pager *pager, struct page_entry *entry)
+{
+    if (page_where(entry) != WHERE_LEAVING)
+        return;
+    page_set_where(entry, WHERE_LIMBO, entry->place);
+    pager->notes[entry->place].eviction = 0;
+    frames_push_tail(pager->frames, (struct frame_id){entry->place}, FRAME_LIMBO);
+}
+
+bool pager_hold(struct pager *pager, struct page_id page)
+{
+    struct page_entry *entry = pager_entry(pager, page);
+
+    pager_rescue(pager, entry);
+    if (!page_is_in_memory(entry) && page_where(entry) != WHERE_NOWHERE)
+        return false;
+    atomic_fetch_add_explicit(&entry->word, WORD_PIN, memory_order_acq_rel);
+    return true;
+}
+
+bool pager_is_crowded(const struct pager *pager)
+{
+    return pager_frames_used(pager) > pager->budget_frames + PAGER_OVERFLOW_FRAMES / 2;
+}
+
+bool pager_gather(struct pager *pager, struct page_id first, unsigned pages_count)
+{
+    bool all = true;
+
+    for (unsigned i = 0; i < pages_count; i++) {
+        struct page_id page = page_of(first.index + i);
+        struct page_entry *entry = pager_entry(pager, page);
+        enum page_where where = entry == NULL ? WHERE_NOWHERE : page_where(entry);
+
+        if (where == WHERE_CXL || where == WHERE_NVME || where == WHERE_FILLING)
+            all = pager_bring(pager, page, NULL) && all;
+    }
+    return all;
+}
+
+/* ---- set-up ---------------------------------------------------------------------------------------------------- */
+
+static int frames_create(struct pager *pager)
+{
+    size_t notes_bytes = (size_t)pager->table_frames * sizeof(struct frame_note);
+    void *memory;
+    int error;
+
+    error = os_pages_map(frames_bytes(pager->table_frames), &memory);
+    if (error != 0)
+        return error;
+    pager->frames = memory;
+    frames_init(pager->frames, pager->table_frames);
+    error = os_pages_map(placement_bytes(pager->table_frames), &memory);
+    if (error != 0)
+        return error;
+    pager->placement = memory;
+    placement_init(pager->placement, &placement_segmented_fifo, pager->budget_frames, &pager->config.cost);
+    error = os_pages_map(notes_bytes, &memory);
+    if (error != 0)
+        return error;
+    pager->notes = memory;
+    return 0;
+}
+
+static int prefetch_create(struct pager *pager)
+{
+    struct prefetch_config config = {
+        .depth_max = (uint32_t)pager->config.prefetch_pages,
+        .fault_around = (uint32_t)pager->config.fault_around_pages,
+    };
+    void *memory;
+    int error = os_pages_map(prefetch_bytes(), &memory);
+
+    if (error != 0)
+        return error;
+    pager->prefetch = memory;
+    prefetch_init(pager->prefetch, &config);
+    return 0;
+}
+
+int pager_create(const struct pager_config *config, struct pager **ret_pager)
+{
+    struct pager *pager;
+    void *memory;
+    int error = os_pages_map(sizeof(*pager), &memory);
+
+    if (error != 0)
+        return error;
+    pager = memory;
+    pager->config = *config;
+    pager->mmu = config->mmu;
+    pager->window = config->window;
+    pager->pages = config->pages;
+    pager->budget_frames = (uint32_t)(config->ddr_bytes / PAGE_BYTES);
+    pager->table_frames = pager->budget_frames + PAGER_OVERFLOW_FRAMES;
+    pager->marks = placement_marks_of(pager->budget_frames);
+    error = frames_create(pager);
+    if (config->tiers[TIER_CXL] != NULL)
+        pager->cxl_low = placement_marks_of((uint32_t)tier_slots_free(config->tiers[TIER_CXL])).low;
+    if (error == 0)
+        error = prefetch_create(pager);
+    if (error == 0)
+        error = tier_buffers_create(config->loop, 2048, &pager->buffers);
+    if (error == 0)
+        error = mmu_staging_create(pager->mmu, PAGER_BATCH, &pager->staging);
+    if (error != 0) {
+        pager_destroy(pager);
+        return error;
+    }
+    *ret_pager = pager;
+    return 0;
+}
+
+void pager_destroy(struct pager *pager)
+{
+    for (unsigned i = 0; i < PAGER_FILLS_MAX; i++)
+        if (pager->fills[i].pages_count != 0)
+            tier_buffers_put(pager->buffers, pager->fills[i].transfer.memory, 1);
+    if (pager->buffers != NULL)
+        tier_buffers_destroy(pager->buffers);
+    os_pages_unmap(pager->prefetch, prefetch_bytes());
+    os_pages_unmap(pager->notes, (size_t)pager->table_frames * sizeof(struct frame_note));
+    os_pages_unmap(pager->placement, placement_bytes(pager->table_frames));
+    os_pages_unmap(pager->frames, frames_bytes(pager->table_frames));
+    os_pages_unmap(pager, sizeof(*pager));
+}
+
+struct stats *pager_stats(struct pager *pager)
+{
+    return &pager->stats;
+}
+
+void pager_prefetch_counters(struct pager *pager, struct prefetch_counters *ret_counters)
+{
+    prefetch_counters_get(pager->prefetch, ret_counters);
+}
+
+void pager_tier_pages(struct pager *pager, uint64_t pages[TIERS])
+{
+    pages[TIER_DDR] = pager_frames_used(pager);
+    pages[TIER_CXL] = pager->cxl_pages;
+    pages[TIER_NVME] = pager->nvme_pages;
+}
+
+/* Tables are reserved whole and charged as touched: frames in use, and slots in use. */
+uint64_t pager_metadata_bytes(const struct pager *pager)
+{
+    uint64_t bytes = sizeof(*pager) + prefetch_bytes() + table_bytes(pager->pages);
+
+    bytes += pager_frames_used(pager) * (frames_bytes(1024) / 1024 + sizeof(struct frame_note));
+    for (int i = 0; i < TIERS; i++) {
+        struct tier_counters counters;
+
+        if (pager->config.tiers[i] == NULL)
+            continue;
+        tier_counters_get(pager->config.tiers[i], &counters);
+        bytes += counters.metadata_bytes;
+    }
+    return bytes;
+}

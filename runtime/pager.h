@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pager.h - where the bytes of each page lie on this node, and how they get into memory and out of it.
+ *
+ * Joins mmu (mappings) and tiers (frames, slots) for one shard. Knows rights only as the coherence protocol granted
+ * them (page_entry.word); decides alone which tier a page is in. Runs on the shard's thread; docs/ARCHITECTURE.md
+ * follows one fault through it.
+ *
+ *   NOWHERE --first touch--> MAPPED --unmap--> LIMBO --evict--> CXL, or LEAVING --written--> NVME
+ *                              ^                 |                |                            |
+ *                              +-----------------+----------------+----- FILLING <-------------+
+ */
+#ifndef TIERMESH_RUNTIME_PAGER_H
+#define TIERMESH_RUNTIME_PAGER_H
+
+#include "coherence/message.h"
+#include "mmu/mmu.h"
+#include "mmu/table.h"
+#include "prefetch/prefetch.h"
+#include "runtime/page.h"
+#include "runtime/stats.h"
+#include "tiers/frames.h"
+#include "tiers/placement.h"
+#include "tiers/tier.h"
+
+#define PAGER_RUN_MAX 128       /* pages of one read or write of NVMe */
+#define PAGER_FILLS_MAX 64
+#define PAGER_EVICTIONS_MAX 8
+#define PAGER_BATCH 64          /* pages unmapped or evicted at a time */
+#define PAGER_SENDS_MAX 1024
+#define PAGER_STALLS_MAX 1024
+#define PAGER_REVOKES_MAX 1024
+#define PAGER_OVERFLOW_FRAMES 4096 /* room for replies and write-backs beyond the budget */
+
+/* What the pager needs from the rest of the runtime. */
+struct pager_user {
+    void *context;
+    /* Send the message with these bytes; NULL: the flags say why there are none. */
+    void (*send_bytes)(void *context, struct node_id to, const struct message *message, const void *bytes);
+    /* A shared page that another node has too left memory: the protocol forgets this copy. false: keep it. */
+    bool (*forget_copy)(void *context, struct page_id page);
+    /* A shared page whose home is elsewhere finds no room in any tier here: give it back to its home. */
+    bool (*give_back)(void *context, struct page_id page);
+    bool (*has_other_copy)(void *context, struct page_id page); /* this node holds a shared copy, home elsewhere */
+    void (*protected)(void *context, struct page_id page);   /* pager_protect() that was in progress is done */
+    void (*atomic_ready)(void *context, struct page_id page); /* pager_atomic() can be asked again */
+    void (*lost)(void *context, struct page_id page, const char *why);
+};
+
+struct pager_config {
+    uint64_t ddr_bytes;
+    uint64_t prefetch_pages, fault_around_pages;
+    struct loop *loop;
+    struct mmu *mmu;
+    const struct mmu_window *window;
+    struct table *pages;
+    struct tier *tiers[TIERS];
+    struct placement_cost cost;
+    struct pager_user user;
+};
+
+struct pager;
+
+int pager_create(const struct pager_config *config, struct pager **ret_pager) MUST_USE;
+/* No transfer may be in flight (pager_is_transferring); the loop may still run until then. */
+void pager_destroy(struct pager *pager);
+bool pager_is_transferring(const struct pager *pager);
+struct stats *pager_stats(struct pager *pager);
+void pager_prefetch_counters(struct pager *pager, struct prefetch_counters *ret_counters);
+void pager_tier_pages(struct pager *pager, uint64_t pages[TIERS]);
+uint64_t pager_metadata_bytes(const struct pager *pager);
+
+/* ---- faults ---------------------------------------------------------------------------------------------------- */
+
+/* A thread waits for a page to which it has the rights. The thread runs again soon, or gets SIGBUS. */
+void pager_fault(struct pager *pager, struct page_id page, bool is_write, uint32_t thread, uint64_t start_ns);
+
+/* What the predictors expect after a fault on a page whose bytes are on another node. */
+void pager_predict(struct pager *pager, struct page_id page, uint32_t thread, struct prefetch_run *ret_run);
+
+/* ---- what the protocol asks (coherence/env.h) ------------------------------------------------------------------ */
+
+int pager_protect(struct pager *pager, struct page_id page, enum access access);
+void pager_install(struct pager *pager, struct page_id page, enum access access, const void *bytes);
+void pager_store(struct pager *pager, struct page_id page, const void *bytes);
+void pager_drop(struct pager *pager, struct page_id page);
+void pager_send(struct pager *pager, struct node_id to, const struct message *message);
+void pager_poison(struct pager *pager, struct page_id page, const char *why);
+int pager_atomic(struct pager *pager, struct page_id page, const struct message *operation, uint64_t *ret_old);
+
+/* ---- pins and ranges ------------------------------------------------------------------------------------------- */
+
+/* true: the page is in memory now with these rights and will stay (a pin was taken). false: being fetched; ask again. */
+bool pager_pin(struct pager *pager, struct page_id page, enum access access);
+/* A pin ended whose page is being revoked (page_unpin() said so). */
+void pager_unpinned(struct pager *pager);
+/*
+ * A page whose bytes shall stay in memory for a reader: a pin was taken (a page never written needs no memory).
+ * false: its bytes are in a lower tier; pager_gather() brings them.
+ */
+bool pager_hold(struct pager *pager, struct page_id page);
+/* More is in memory than the budget and half of what replies may take beyond it. */
+bool pager_is_crowded(const struct pager *pager);
+/* All bytes of a shared run into memory (mapped or not); true when they are. */
+bool pager_gather(struct pager *pager, struct page_id first, unsigned pages_count);
+/* The pages are freed: forget their bytes and rights. */
+void pager_forget(struct pager *pager, struct page_id first, uint64_t pages_count);
+
+/* ---- private memory -------------------------------------------------------------------------------------------- */
+
+/* Fresh extents for private memory: the kernel fills them until DDR gets short (then they are registered). */
+int pager_private_take(struct pager *pager, struct page_id first, uint64_t pages_count) MUST_USE;
+/* Pages given back: their memory and slots are free again. */
+void pager_private_give(struct pager *pager, struct page_id first, uint64_t pages_count);
+/* The page's extent is managed from now on, if it was not. */
+int pager_private_manage(struct pager *pager, struct page_id page) MUST_USE;
+
+/* ---- the shard loop -------------------------------------------------------------------------------------------- */
+
+/* Evict what should leave, answer stalled faults. Called before the loop blocks. */
+void pager_balance(struct pager *pager);
+/* When to call it again although nothing happens; UINT64_MAX: no need. */
+uint64_t pager_deadline_ns(const struct pager *pager);
+
+#endif

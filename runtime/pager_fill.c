@@ -1,0 +1,776 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pager_fill.c - bytes into memory: faults on pages to which this node has the rights.
+ *
+ * Runs on the shard's thread and never waits: what needs the disk becomes a fill, what needs a frame that is not there
+ * becomes a stalled fault, and other pages' faults go on meanwhile.
+ */
+#include "runtime/pager_internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define FIRST_READ_PAGES 32 /* a long run is read in two transfers, so that the demanded page does not wait for all */
+#define PARKED_MAX      16 /* triggers held in buffers at a time */
+#define PREFETCHED_ROOM 64  /* frames that prefetch leaves for demand */
+
+uint32_t pager_frames_used(const struct pager *pager)
+{
+    return pager->table_frames - frames_count(pager->frames, FRAME_FREE) + (uint32_t)pager->fresh_pages;
+}
+
+bool pager_frame_take(struct pager *pager, struct page_id page, struct frame_id *ret_frame)
+{
+    struct frame_id frame = frames_take(pager->frames, page);
+
+    if (frame.index == FRAME_NONE.index)
+        return false;
+    pager->notes[frame.index] = (struct frame_note){.clean_slot = UINT32_MAX};
+    *ret_frame = frame;
+    return true;
+}
+
+void pager_frame_attach(struct pager *pager, struct page_entry *entry, struct frame_id frame, enum page_where where,
+                        bool prefetched)
+{
+    page_set_where(entry, where, frame.index);
+    placement_inserted(pager->placement, pager->frames, frame, prefetched);
+    if (where == WHERE_LIMBO)
+        frames_push_tail(pager->frames, frame, FRAME_LIMBO);
+}
+
+/* Room for one more page that a fault wants; replies do not ask. */
+static bool demand_has_room(struct pager *pager)
+{
+    if (pager_frames_used(pager) < pager->budget_frames)
+        return true;
+    pager_evict_some(pager, PAGER_BATCH);
+    return pager_frames_used(pager) < pager->budget_frames;
+}
+
+static void record(struct pager *pager, enum dsm_source source, const struct stalled_fault *fault)
+{
+    if (fault != NULL && fault->thread != 0)
+        histogram_add(&pager->stats.faults[source], os_now_ns() - fault->start_ns);
+}
+
+void pager_stall(struct pager *pager, const struct stalled_fault *fault)
+{
+    unsigned at = (pager->stalls_first + pager->stalls_count) % PAGER_STALLS_MAX;
+
+    /* A thread has one fault at a time; beyond the ring its fault is raised anew by waking it. */
+    if (pager->stalls_count == PAGER_STALLS_MAX) {
+        mmu_wake(pager->mmu, fault->page, 1);
+        return;
+    }
+    pager->stalls[at] = *fault;
+    pager->stalls_count++;
+    pager->stats.stalled_faults++;
+}
+
+/* ---- the page is in memory already ----------------------------------------------------------------------------- */
+
+static int mapped_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
+{
+    bool writable;
+
+    if (is_write)
+        pager_forget_clean_slot(pager, entry);
+    writable = pager_want_writable(pager, entry, is_write);
+    if (!writable || page_has(entry, WORD_WRITABLE)) {
+        mmu_wake(pager->mmu, page, 1);
+        return 0;
+    }
+    page_word_change(entry, 0, WORD_WRITABLE);
+    return mmu_protect(pager->mmu, page, 1, true);
+}
+
+static int limbo_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
+{
+    struct frame_id frame = {entry->place};
+    bool writable;
+
+    if (is_write)
+        pager_forget_clean_slot(pager, entry);
+    writable = pager_want_writable(pager, entry, is_write);
+    pager->notes[frame.index].eviction = 0;
+    page_set_where(entry, WHERE_MAPPED, frame.index);
+    page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
+    placement_soft_hit(pager->placement, pager->frames, frame);
+    return mmu_continue(pager->mmu, page, 1, writable);
+}
+
+/* Private and on its way to NVMe: the buffer of the eviction holds the bytes. */
+static int leaving_private_serve(struct pager *pager, struct page_id page, struct page_entry *entry)
+{
+    struct frame_note *note = pager_note(pager, entry);
+    struct eviction *eviction = &pager->evictions[note->eviction - 1];
+    const char *bytes = eviction->transfer.memory;
+    struct frame_id frame = {entry->place};
+    unsigned i = 0;
+
+    while (!page_is(eviction->pages[i], page))
+        i++;
+    note->eviction = 0;
+    page_set_where(entry, WHERE_MAPPED, frame.index);
+    page_word_change(entry, 0, WORD_WRITABLE);
+    placement_inserted(pager->placement, pager->frames, frame, false);
+    return mmu_copy(pager->mmu, page, 1, bytes + i * PAGE_BYTES, true);
+}
+
+/* ---- the page is in a lower tier, or nowhere ------------------------------------------------------------------- */
+
+static int zero_serve(struct pager *pager, struct page_id page, struct page_entry *entry)
+{
+    bool writable = page_rights(entry) == ACCESS_WRITE;
+    struct frame_id frame;
+
+    if (!pager_frame_take(pager, page, &frame))
+        return -ENOMEM;
+    pager_frame_attach(pager, entry, frame, WHERE_MAPPED, false);
+    page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
+    return mmu_zero(pager->mmu, page, 1, writable);
+}
+
+/* Shared bytes for which no thread of this node has rights now stay unmapped. */
+static int place_bytes(struct pager *pager, struct page_id page, struct page_entry *entry, const void *bytes,
+                       bool is_write)
+{
+    bool writable = pager_want_writable(pager, entry, is_write);
+    struct frame_id frame;
+
+    if (!pager_frame_take(pager, page, &frame))
+        return -ENOMEM;
+    if (page_rights(entry) == ACCESS_NONE) {
+        pager_frame_attach(pager, entry, frame, WHERE_LIMBO, false);
+        return mmu_shared_write(pager->window, page, 0, bytes, PAGE_BYTES);
+    }
+    pager_frame_attach(pager, entry, frame, WHERE_MAPPED, false);
+    page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
+    return mmu_copy(pager->mmu, page, 1, bytes, writable);
+}
+
+static int cxl_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
+{
+    uint32_t slot = entry->place;
+    const void *bytes = tier_view(pager->config.tiers[TIER_CXL], (struct tier_slot){slot});
+    int error;
+
+    if (bytes == NULL)
+        return -EBADMSG;
+    error = place_bytes(pager, page, entry, bytes, is_write);
+    if (error == 0) {
+        pager_cxl_put(pager, slot);
+        pager->stats.moves[DSM_TIER_CXL][DSM_TIER_DDR]++;
+    }
+    return error;
+}
+
+/* ---- reads from NVMe ------------------------------------------------------------------------------------------- */
+
+static struct fill *fill_find_free(struct pager *pager)
+{
+    for (unsigned i = 0; i < PAGER_FILLS_MAX; i++)
+        if (pager->fills[i].pages_count == 0)
+            return &pager->fills[i];
+    return NULL;
+}
+
+/* How many pages from `first` on lie in consecutive NVMe slots, `limit` at most. */
+static unsigned run_length(struct pager *pager, struct page_id first, unsigned limit)
+{
+    struct page_entry *entry = table_find(pager->pages, first);
+    uint32_t slot;
+    unsigned count = 0;
+
+    if (entry == NULL || page_where(entry) != WHERE_NVME)
+        return 0;
+    slot = entry->place;
+    while (count < limit && entry != NULL && page_where(entry) == WHERE_NVME && entry->place == slot + count &&
+           !page_has(entry, WORD_POISONED)) {
+        count++;
+        entry = table_find(pager->pages, page_of(first.index + count));
+    }
+    return count;
+}
+
+static void fill_done(struct tier_transfer *transfer, int result);
+
+/* false: no fill or buffer is free now. */
+static bool fill_run(struct pager *pager, struct page_id first, unsigned pages_count,
+                     const struct stalled_fault *fault, const struct prefetch_run *run)
+{
+    struct fill *fill = fill_find_free(pager);
+    struct page_entry *entry = pager_entry(pager, first);
+    void *memory = fill != NULL ? tier_buffers_take(pager->buffers, pages_count) : NULL;
+
+    if (memory == NULL)
+        return false;
+    *fill = (struct fill){
+        .pager = pager,
+        .first = first,
+        .pages_count = pages_count,
+        .demanded = fault != NULL ? fault->page : PAGE_NONE,
+        .start_ns = fault != NULL ? fault->start_ns : 0,
+        .trigger = run != NULL && run->count > 0 ? run->trigger : PAGE_NONE,
+        .predictor = run != NULL ? run->predictor : 0,
+        .is_write = fault != NULL && fault->is_write,
+    };
+    fill->transfer = (struct tier_transfer){
+        .first = {entry->place},
+        .pages_count = pages_count,
+        .memory = memory,
+        .done = fill_done,
+        .context = fill,
+    };
+    for (unsigned i = 0; i < pages_count; i++)
+        page_set_where(pager_entry(pager, page_of(first.index + i)), WHERE_FILLING, (uint32_t)(fill - pager->fills));
+    pager->nvme_pages -= pages_count;
+    tier_transfer_start(pager->config.tiers[TIER_NVME], &fill->transfer);
+    return true;
+}
+
+/* Pages that a predictor proposed, wherever they are now. Stops when only demand may have the frames that are left. */
+static void prefetch_run_start(struct pager *pager, const struct prefetch_run *run)
+{
+    uint32_t i = 0;
+
+    while (i < run->count) {
+        struct page_id page = page_of(run->first.index + (uint64_t)((int64_t)i * run->stride));
+        struct page_entry *entry = table_find(pager->pages, page);
+        unsigned length = 1;
+
+        if (pager_frames_used(pager) + PREFETCHED_ROOM + PAGER_RUN_MAX > pager->budget_frames)
+            return;
+        if (entry != NULL && page_where(entry) == WHERE_NVME) {
+            length = run_length(pager, page, run->stride == 1 ? run->count - i : 1);
+            length = length < PAGER_RUN_MAX ? length : PAGER_RUN_MAX;
+            if (!fill_run(pager, page, length, NULL, run))
+                return;
+            pager->stats.prefetched_pages += length;
+        } else if (entry != NULL && page_where(entry) == WHERE_CXL && page_rights(entry) != ACCESS_NONE) {
+            if (cxl_serve(pager, page, entry, false) != 0)
+                return;
+            pager->stats.prefetched_pages++;
+        }
+        i += length;
+    }
+}
+
+void pager_predict(struct pager *pager, struct page_id page, uint32_t thread, struct prefetch_run *ret_run)
+{
+    ret_run->count = 0;
+    if (thread != 0)
+        prefetch_fault(pager->prefetch, page, thread, false, ret_run);
+}
+
+/*
+ * The demanded page and what prefetch adds. Pages right behind it come with it in one transfer, but not too many: the
+ * thread waits for all of that transfer.
+ */
+void pager_fill_start(struct pager *pager, struct page_id page, const struct stalled_fault *fault)
+{
+    struct prefetch_run run = {.count = 0};
+    unsigned length = 1;
+
+    if (fault != NULL)
+        pager_predict(pager, page, fault->thread, &run);
+    if (run.count > 0 && run.stride == 1 && run.first.index == page.index + 1 &&
+        pager_frames_used(pager) + PREFETCHED_ROOM + FIRST_READ_PAGES < pager->budget_frames)
+        length = run_length(pager, page, run.count + 1 < FIRST_READ_PAGES ? run.count + 1 : FIRST_READ_PAGES);
+    if (!fill_run(pager, page, length, fault, &run)) {
+        if (fault != NULL)
+            pager_stall(pager, fault);
+        else
+            pager->is_starved = true;
+        return;
+    }
+    pager->stats.prefetched_pages += length - 1;
+    if (length > 1) {
+        run.first.index += length - 1;
+        run.count -= length - 1;
+    }
+    prefetch_run_start(pager, &run);
+}
+
+static const char *fill_bytes(const struct fill *fill, unsigned i)
+{
+    return (const char *)fill->transfer.memory + (size_t)i * PAGE_BYTES;
+}
+
+static void sends_serve(struct pager *pager, struct page_id page, const void *bytes)
+{
+    for (unsigned i = 0; pager->sends_count > 0 && i < PAGER_SENDS_MAX; i++) {
+        struct pending_send *send = &pager->sends[i];
+
+        if (!send->is_used || !page_is(send->message.page, page))
+            continue;
+        send->is_used = false;
+        pager->sends_count--;
+        if (bytes == NULL)
+            send->message.flags |= MESSAGE_POISONED;
+        pager->config.user.send_bytes(pager->config.user.context, send->to, &send->message, bytes);
+    }
+}
+
+/* The slot is kept as a clean copy while there is plenty of room below. */
+static bool nvme_has_plenty(const struct pager *pager)
+{
+    struct tier_counters counters;
+
+    tier_counters_get(pager->config.tiers[TIER_NVME], &counters);
+    return counters.slots_max - counters.slots_used > counters.slots_max / 16;
+}
+
+static void slot_settle(struct pager *pager, struct page_entry *entry, uint32_t slot, bool keep)
+{
+    if (!keep) {
+        tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){slot});
+        return;
+    }
+    pager_note(pager, entry)->clean_slot = slot;
+    page_word_change(entry, 0, WORD_CLEAN);
+}
+
+/* One page of a fill: to memory, mapped when this node has rights. */
+static int fill_place(struct pager *pager, struct fill *fill, unsigned i, bool keep)
+{
+    struct page_id page = page_of(fill->first.index + i);
+    struct page_entry *entry = pager_entry(pager, page);
+    uint32_t slot = fill->transfer.first.index + i;
+    bool is_write = fill->is_write && page_is(page, fill->demanded);
+    int error;
+
+    page_set_where(entry, WHERE_NOWHERE, 0);
+    keep = keep && !is_write;
+    page_word_change(entry, 0, keep ? WORD_CLEAN : 0); /* so that it is mapped read-only */
+    error = place_bytes(pager, page, entry, fill_bytes(fill, i), is_write);
+    if (error != 0) {
+        page_word_change(entry, WORD_CLEAN, 0);
+        page_set_where(entry, WHERE_NVME, slot);
+        pager->nvme_pages++;
+        mmu_wake(pager->mmu, page, 1); /* whoever waits faults again, and stalls */
+        return error;
+    }
+    slot_settle(pager, entry, slot, keep);
+    pager->stats.moves[DSM_TIER_NVME][DSM_TIER_DDR]++;
+    return 0;
+}
+
+/* A run of pages that are all to be mapped read-only: one call of the kernel. */
+static unsigned fill_place_run(struct pager *pager, struct fill *fill, unsigned from)
+{
+    struct frame_id frames[PAGER_RUN_MAX];
+    unsigned count = 0;
+
+    while (from + count < fill->pages_count && !fill->cancelled[from + count]) {
+        struct page_id page = page_of(fill->first.index + from + count);
+        struct page_entry *entry = pager_entry(pager, page);
+
+        if (page_is(page, fill->trigger) || page_rights(entry) == ACCESS_NONE || (fill->is_write && page_is(page, fill->demanded)) ||
+            !pager_frame_take(pager, page, &frames[count]))
+            break;
+        count++;
+    }
+    if (count == 0)
+        return 0;
+    if (mmu_copy(pager->mmu, page_of(fill->first.index + from), count, fill_bytes(fill, from), false) != 0) {
+        while (count > 0)
+            frames_put(pager->frames, frames[--count]);
+        return 0;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        struct page_entry *entry = pager_entry(pager, page_of(fill->first.index + from + i));
+
+        /* Before the page can be pinned: nobody may write it while the slot is kept. */
+        page_word_change(entry, 0, WORD_CLEAN);
+        pager->notes[frames[i].index].clean_slot = fill->transfer.first.index + from + i;
+        pager_frame_attach(pager, entry, frames[i], WHERE_MAPPED, from + i > 0);
+    }
+    pager->stats.moves[DSM_TIER_NVME][DSM_TIER_DDR] += count;
+    return count;
+}
+
+static unsigned fill_deliver_some(struct pager *pager, struct fill *fill, unsigned i, bool keep)
+{
+    struct page_id page = page_of(fill->first.index + i);
+    unsigned placed;
+    int error;
+
+    if (fill->cancelled[i]) {
+        tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){fill->transfer.first.index + i});
+        return 1;
+    }
+    placed = keep ? fill_place_run(pager, fill, i) : 0;
+    if (placed > 0)
+        return placed;
+    error = fill_place(pager, fill, i, keep);
+    if (error != 0 && error != -ENOMEM)
+        pager_fail(pager, page, strerror(-error));
+    return 1;
+}
+
+/* true: the trigger stays in a buffer of one page, and the fill with it. */
+static bool fill_park(struct pager *pager, struct fill *fill, unsigned i)
+{
+    char *memory;
+
+    if (fill->cancelled[i] || page_is(fill->trigger, fill->demanded) || pager->parked_count == PARKED_MAX)
+        return false;
+    memory = tier_buffers_take(pager->buffers, 1);
+    if (memory == NULL)
+        return false;
+    memcpy(memory, fill_bytes(fill, i), PAGE_BYTES);
+    fill->first = fill->trigger;
+    fill->transfer.first.index += i;
+    fill->transfer.memory = memory;
+    fill->pages_count = fill->transfer.pages_count = 1;
+    fill->cancelled[0] = false;
+    fill->is_parked = true;
+    pager->parked_count++;
+    return true;
+}
+
+static void unpark_oldest(struct pager *pager)
+{
+    for (;;) {
+        struct fill *fill = &pager->fills[pager->parked_hand++ % PAGER_FILLS_MAX];
+
+        if (fill->pages_count == 0 || !fill->is_parked)
+            continue;
+        prefetch_wasted(pager->prefetch, fill->predictor);
+        pager->stats.prefetch_unused++;
+        pager_unpark(pager, fill, NULL);
+        return;
+    }
+}
+
+/* true: the fill goes on, holding its trigger. */
+static bool fill_deliver(struct pager *pager, struct fill *fill)
+{
+    bool keep = nvme_has_plenty(pager);
+    unsigned trigger = PAGER_RUN_MAX;
+    unsigned i = 0;
+
+    while (i < fill->pages_count) {
+        if (page_is(page_of(fill->first.index + i), fill->trigger))
+            trigger = i++;
+        else
+            i += fill_deliver_some(pager, fill, i, keep);
+    }
+    if (trigger == PAGER_RUN_MAX)
+        return false;
+    if (pager->parked_count == PARKED_MAX)
+        unpark_oldest(pager);
+    if (fill_park(pager, fill, trigger))
+        return true;
+    fill->trigger = PAGE_NONE;
+    fill_deliver_some(pager, fill, trigger, keep);
+    return false;
+}
+
+/* The page is wanted, or its buffer is. */
+void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_fault *fault)
+{
+    struct page_id page = fill->first;
+    void *memory = fill->transfer.memory;
+    uint8_t predictor = fill->predictor;
+
+    fill->is_parked = false;
+    pager->parked_count--;
+    fill->trigger = PAGE_NONE;
+    fill->demanded = fault != NULL ? page : PAGE_NONE;
+    fill->is_write = fault != NULL && fault->is_write;
+    fill_deliver_some(pager, fill, 0, nvme_has_plenty(pager));
+    fill->pages_count = 0;
+    tier_buffers_put(pager->buffers, memory, 1);
+    if (fault != NULL && fault->thread != 0) {
+        struct prefetch_run run = {.count = 0};
+
+        prefetch_used(pager->prefetch, predictor);
+        pager->stats.prefetch_hits++;
+        prefetch_fault(pager->prefetch, page, fault->thread, true, &run);
+        prefetch_run_start(pager, &run);
+    }
+}
+
+/* Something in the run could not be read: find out which, one page at a time. */
+static void fill_retry_singly(struct pager *pager, struct fill *fill)
+{
+    struct stalled_fault fault = {.page = fill->demanded, .start_ns = fill->start_ns, .is_write = fill->is_write};
+
+    for (unsigned i = 0; i < fill->pages_count; i++) {
+        struct page_id page = page_of(fill->first.index + i);
+        uint32_t slot = fill->transfer.first.index + i;
+
+        if (fill->cancelled[i]) {
+            tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){slot});
+            continue;
+        }
+        page_set_where(pager_entry(pager, page), WHERE_NVME, slot);
+        pager->nvme_pages++;
+    }
+    for (unsigned i = 0; i < fill->pages_count; i++) {
+        struct page_id page = page_of(fill->first.index + i);
+
+        if (fill->cancelled[i] || page_where(pager_entry(pager, page)) != WHERE_NVME)
+            continue;
+        if (!fill_run(pager, page, 1, page_is(page, fill->demanded) ? &fault : NULL, NULL)) {
+            mmu_wake(pager->mmu, page, 1);
+            pager->is_starved = true;
+        }
+    }
+}
+
+static void fill_fail(struct pager *pager, struct fill *fill)
+{
+    struct page_id page = fill->first;
+
+    sends_serve(pager, page, NULL);
+    if (fill->cancelled[0]) {
+        tier_put(pager->config.tiers[TIER_NVME], fill->transfer.first);
+        return;
+    }
+    page_set_where(pager_entry(pager, page), WHERE_NOWHERE, 0);
+    tier_put(pager->config.tiers[TIER_NVME], fill->transfer.first);
+    pager_fail(pager, page, "it cannot be read from the NVMe tier");
+}
+
+static void fill_done(struct tier_transfer *transfer, int result)
+{
+    struct fill *fill = transfer->context;
+    struct pager *pager = fill->pager;
+    struct fill finished = *fill;
+    bool goes_on = false;
+    struct stalled_fault fault = {.page = finished.demanded, .start_ns = finished.start_ns, .thread = 1};
+
+    for (unsigned i = 0; result == 0 && i < finished.pages_count; i++)
+        sends_serve(pager, page_of(finished.first.index + i), fill_bytes(&finished, i));
+    if (result == 0) {
+        goes_on = fill_deliver(pager, fill);
+        if (!page_is(finished.demanded, PAGE_NONE))
+            record(pager, DSM_FROM_NVME, &fault);
+    } else if (finished.pages_count == 1) {
+        fill_fail(pager, fill);
+    } else {
+        fill_retry_singly(pager, fill);
+    }
+    if (!goes_on)
+        fill->pages_count = 0;
+    tier_buffers_put(pager->buffers, finished.transfer.memory, finished.pages_count);
+}
+
+/* ---- a fault, by where the bytes are --------------------------------------------------------------------------- */
+
+static void join_fill(struct pager *pager, struct page_entry *entry, const struct stalled_fault *fault)
+{
+    struct fill *fill = &pager->fills[entry->place];
+
+    if (fault == NULL || !page_is(fill->demanded, PAGE_NONE))
+        return;
+    fill->demanded = fault->page;
+    fill->start_ns = fault->start_ns;
+    fill->is_write = fault->is_write;
+    pager->stats.prefetch_hits++;
+}
+
+static int serve_in_memory(struct pager *pager, struct page_entry *entry, struct page_id page, bool is_write)
+{
+    enum page_where where = page_where(entry);
+
+    if (where == WHERE_MAPPED)
+        return mapped_serve(pager, page, entry, is_write);
+    if (where == WHERE_LEAVING && !pager_is_shared(pager, page))
+        return leaving_private_serve(pager, page, entry);
+    return limbo_serve(pager, page, entry, is_write);
+}
+
+/*
+ * true: the page is in memory when this returns. false: it comes later, is stalled for want of a frame, or is lost.
+ * fault NULL: nobody waits; the bytes are wanted in memory only.
+ */
+bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_fault *fault)
+{
+    struct page_entry *entry = pager_entry(pager, page);
+    enum page_where where = page_where(entry);
+    enum dsm_source source = DSM_FROM_DDR;
+    bool is_write = fault != NULL && fault->is_write;
+    int error;
+
+    if (where == WHERE_FILLING) {
+        struct fill *fill = &pager->fills[entry->place];
+
+        if (!fill->is_parked) {
+            join_fill(pager, entry, fault);
+            return false;
+        }
+        pager_unpark(pager, fill, fault);
+        record(pager, DSM_FROM_NVME, fault);
+        return page_is_in_memory(entry);
+    }
+    if (!page_is_in_memory(entry) && fault != NULL && !demand_has_room(pager)) {
+        pager_stall(pager, fault);
+        return false;
+    }
+    if (where == WHERE_NVME) {
+        pager_fill_start(pager, page, fault);
+        return false;
+    }
+    if (where == WHERE_CXL) {
+        source = DSM_FROM_CXL;
+        error = cxl_serve(pager, page, entry, is_write);
+    } else if (where == WHERE_NOWHERE) {
+        source = DSM_FROM_ZERO;
+        error = zero_serve(pager, page, entry);
+    } else {
+        error = fault != NULL ? serve_in_memory(pager, entry, page, is_write) : 0;
+    }
+    if (error == -ENOMEM) {
+        if (fault != NULL)
+            pager_stall(pager, fault);
+        return false;
+    }
+    if (error != 0) {
+        pager_fail(pager, page, error == -EBADMSG ? "its checksum in the CXL tier is wrong" : strerror(-error));
+        return false;
+    }
+    record(pager, source, fault);
+    if (source == DSM_FROM_CXL && fault != NULL) {
+        struct prefetch_run run;
+
+        pager_predict(pager, page, fault->thread, &run);
+        prefetch_run_start(pager, &run);
+    }
+    return true;
+}
+
+void pager_fault(struct pager *pager, struct page_id page, bool is_write, uint32_t thread, uint64_t start_ns)
+{
+    struct stalled_fault fault = {.page = page, .start_ns = start_ns, .thread = thread, .is_write = is_write};
+    struct page_entry *entry = pager_entry(pager, page);
+
+    /* Rights may have gone since the thread faulted, or stalled: it then faults again and asks the protocol. */
+    if (entry == NULL || page_has(entry, WORD_POISONED) ||
+        page_rights(entry) < (is_write ? ACCESS_WRITE : ACCESS_READ)) {
+        mmu_wake(pager->mmu, page, 1);
+        return;
+    }
+    pager_bring(pager, page, &fault);
+}
+
+/* ---- private memory -------------------------------------------------------------------------------------------- */
+
+static void present_adopt(struct pager *pager, struct page_id page)
+{
+    struct page_entry *entry = pager_entry(pager, page);
+    struct frame_id frame;
+
+    if (entry == NULL || !pager_frame_take(pager, page, &frame)) {
+        log_error("private memory was filled faster than it could be counted; raise option ddr");
+        ASSERT(!"frames for private memory");
+    }
+    page_word_change(entry, WORD_RIGHTS, ACCESS_WRITE | WORD_WRITABLE);
+    pager_frame_attach(pager, entry, frame, WHERE_MAPPED, false);
+}
+
+/* An extent comes under management: what the kernel filled is adopted page by page, the rest faults from now on. */
+static int extent_register(struct pager *pager, struct page_id first)
+{
+    bool present[EXTENT_PAGES];
+    int error = mmu_register(pager->mmu, first, EXTENT_PAGES);
+
+    if (error != 0)
+        return error;
+    error = mmu_present(pager->window, first, EXTENT_PAGES, present);
+    for (unsigned i = 0; error == 0 && i < EXTENT_PAGES; i++) {
+        struct page_entry *entry = pager_entry(pager, page_of(first.index + i));
+
+        if (entry == NULL)
+            return -ENOMEM;
+        page_set_rights(entry, ACCESS_WRITE);
+        if (present[i])
+            present_adopt(pager, page_of(first.index + i));
+    }
+    return error;
+}
+
+int pager_private_register_some(struct pager *pager)
+{
+    struct page_id first = pager->fresh[pager->fresh_first];
+    int error;
+
+    pager->fresh_first = (pager->fresh_first + 1) % PAGER_FRESH_MAX;
+    pager->fresh_count--;
+    pager->fresh_pages -= EXTENT_PAGES;
+    error = extent_register(pager, first);
+    if (error != 0)
+        log_error("manage private memory at page %lu: %s; it stays in DDR", first.index, strerror(-error));
+    return error;
+}
+
+int pager_private_take(struct pager *pager, struct page_id first, uint64_t pages_count)
+{
+    for (uint64_t at = 0; at < pages_count; at += EXTENT_PAGES) {
+        struct page_id extent = page_of(first.index + at);
+
+        if (pager->fresh_count == PAGER_FRESH_MAX ||
+            pager_frames_used(pager) + EXTENT_PAGES + pager->marks.low > pager->budget_frames) {
+            int error = extent_register(pager, extent);
+
+            if (error != 0)
+                return error;
+            continue;
+        }
+        pager->fresh[(pager->fresh_first + pager->fresh_count++) % PAGER_FRESH_MAX] = extent;
+        pager->fresh_pages += EXTENT_PAGES;
+    }
+    return 0;
+}
+
+int pager_private_manage(struct pager *pager, struct page_id page)
+{
+    uint64_t first = page.index - page.index % EXTENT_PAGES;
+
+    for (unsigned i = 0; i < pager->fresh_count; i++) {
+        struct page_id *fresh = &pager->fresh[(pager->fresh_first + i) % PAGER_FRESH_MAX];
+
+        if (fresh->index != first)
+            continue;
+        *fresh = pager->fresh[pager->fresh_first]; /* the order of fresh extents does not matter */
+        pager->fresh[pager->fresh_first] = page_of(first);
+        return pager_private_register_some(pager);
+    }
+    return 0;
+}
+
+/* A fresh extent that was never managed: the kernel has its memory, we only stop counting it. */
+static bool fresh_remove(struct pager *pager, struct page_id first)
+{
+    for (unsigned i = 0; i < pager->fresh_count; i++) {
+        unsigned at = (pager->fresh_first + i) % PAGER_FRESH_MAX;
+
+        if (!page_is(pager->fresh[at], first))
+            continue;
+        pager->fresh[at] = pager->fresh[pager->fresh_first];
+        pager->fresh_first = (pager->fresh_first + 1) % PAGER_FRESH_MAX;
+        pager->fresh_count--;
+        pager->fresh_pages -= EXTENT_PAGES;
+        return true;
+    }
+    return false;
+}
+
+void pager_private_give(struct pager *pager, struct page_id first, uint64_t pages_count)
+{
+    for (uint64_t at = 0; at < pages_count; at += EXTENT_PAGES) {
+        struct page_id extent = page_of(first.index + at);
+
+        if (!fresh_remove(pager, extent)) {
+            pager_forget(pager, extent, EXTENT_PAGES);
+            if (mmu_unregister(pager->mmu, extent, EXTENT_PAGES) != 0)
+                ASSERT(!"what was registered can be unregistered");
+        }
+        if (mmu_drop(pager->mmu, extent, EXTENT_PAGES) != 0)
+            log_error("give private memory at page %lu back: the kernel refused", extent.index);
+    }
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pager_internal.h - the state of the pager, shared by pager*.c only.
+ */
+#ifndef TIERMESH_RUNTIME_PAGER_INTERNAL_H
+#define TIERMESH_RUNTIME_PAGER_INTERNAL_H
+
+#include "runtime/pager.h"
+
+#include "base/log.h"
+#include "base/os.h"
+
+#define PAGER_ATOMICS_MAX 4096 /* one a page in service at this home */
+#define PAGER_FRESH_MAX 4096 /* further private extents are registered at once */
+
+/* Beside each frame: the slot on NVMe that still holds the same bytes, and the eviction that writes it now. */
+struct frame_note {
+    uint32_t clean_slot; /* UINT32_MAX: none */
+    uint8_t eviction;    /* index + 1 while LEAVING */
+    uint8_t predictor;   /* who prefetched it */
+};
+
+/* One read of consecutive slots into a buffer. Pages that left FILLING meanwhile are marked cancelled. */
+struct fill {
+    struct tier_transfer transfer;
+    struct pager *pager;
+    struct page_id first;
+    unsigned pages_count; /* 0: free */
+    uint64_t start_ns;    /* of the fault that waits for the demanded page */
+    struct page_id demanded; /* PAGE_NONE: nobody waits */
+    struct page_id trigger;  /* of a predicted run: stays in the buffer until touched; PAGE_NONE: none */
+    bool is_write;
+    bool is_parked; /* read, and only the trigger is left: its touch tells that the run was worth it */
+    uint8_t predictor;
+    bool cancelled[PAGER_RUN_MAX];
+};
+
+/* One write of a batch of leaving pages. Pages that came back meanwhile are told by their frame's note. */
+struct eviction {
+    struct tier_transfer transfer;
+    struct pager *pager;
+    unsigned pages_count; /* 0: free */
+    struct frame_id frames[PAGER_BATCH];
+    struct page_id pages[PAGER_BATCH];
+};
+
+/* One write of CXL pages to NVMe, straight from their slots. Pages whose slot was put meanwhile are cancelled. */
+struct demotion {
+    struct tier_transfer transfer;
+    struct pager *pager;
+    unsigned pages_count; /* 0: free */
+    struct tier_slot from;
+    struct page_id pages[PAGER_BATCH];
+    bool cancelled[PAGER_BATCH]; /* the slot is put when the write is over */
+};
+
+/* A message that waits for bytes that are being read. */
+struct pending_send {
+    struct message message;
+    struct node_id to;
+    bool is_used;
+};
+
+struct stalled_fault {
+    struct page_id page;
+    uint64_t start_ns;
+    uint32_t thread;
+    bool is_write;
+};
+
+/* Rights that go down as soon as the page's pins end. */
+struct revoke {
+    struct page_id page;
+    enum access access;
+};
+
+struct pager {
+    struct pager_config config;
+    struct mmu *mmu;
+    const struct mmu_window *window;
+    struct table *pages;
+
+    struct frames *frames;
+    struct placement *placement;
+    struct frame_note *notes; /* by frame */
+    uint32_t budget_frames, table_frames;
+    struct placement_marks marks;
+    uint64_t fresh_pages;     /* private pages that the kernel may fill without us: charged whole */
+
+    uint32_t cxl_low; /* free CXL slots below which its oldest pages move on to NVMe */
+    uint64_t cxl_pages, nvme_pages;
+
+    struct tier_buffers *buffers;
+    struct fill fills[PAGER_FILLS_MAX];
+    unsigned parked_count, parked_hand;
+    struct eviction evictions[PAGER_EVICTIONS_MAX];
+    struct demotion demotion;
+    struct pending_send sends[PAGER_SENDS_MAX];
+    unsigned sends_count;
+
+    bool is_starved; /* a read from NVMe could not start for want of a buffer */
+    struct page_id atomics[PAGER_ATOMICS_MAX]; /* pages whose bytes an atomic waits for */
+    unsigned atomics_count;
+
+    struct stalled_fault stalls[PAGER_STALLS_MAX]; /* a ring */
+    unsigned stalls_first, stalls_count;
+    struct revoke revokes[PAGER_REVOKES_MAX];
+    unsigned revokes_count;
+
+    void *staging; /* private pages on their way out: PAGER_BATCH pages */
+    struct page_id fresh[PAGER_FRESH_MAX]; /* a ring of first pages of unregistered private extents */
+    unsigned fresh_first, fresh_count;
+
+    struct prefetch *prefetch;
+    struct stats stats;
+};
+
+/* pager.c */
+void pager_rescue(struct pager *pager, struct page_entry *entry);
+struct page_entry *pager_entry(struct pager *pager, struct page_id page);
+bool pager_is_shared(const struct pager *pager, struct page_id page);
+void pager_fail(struct pager *pager, struct page_id page, const char *why);
+struct frame_note *pager_note(struct pager *pager, const struct page_entry *entry);
+void pager_forget_clean_slot(struct pager *pager, struct page_entry *entry);
+bool pager_want_writable(struct pager *pager, const struct page_entry *entry, bool is_write);
+void pager_frame_put(struct pager *pager, struct page_entry *entry);
+void pager_release_bytes(struct pager *pager, struct page_id page, struct page_entry *entry);
+void pager_cxl_put(struct pager *pager, uint32_t slot);
+
+/* pager_fill.c */
+bool pager_frame_take(struct pager *pager, struct page_id page, struct frame_id *ret_frame);
+void pager_frame_attach(struct pager *pager, struct page_entry *entry, struct frame_id frame, enum page_where where,
+                        bool prefetched);
+void pager_fill_start(struct pager *pager, struct page_id page, const struct stalled_fault *fault);
+void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_fault *fault);
+bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_fault *fault);
+void pager_stall(struct pager *pager, const struct stalled_fault *fault);
+uint32_t pager_frames_used(const struct pager *pager);
+int pager_private_register_some(struct pager *pager);
+
+/* pager_evict.c */
+unsigned pager_evict_some(struct pager *pager, unsigned wanted);
+
+#endif
