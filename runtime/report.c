@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * report.c - dsm_stats(): the counters of a node, gathered on its shard.
+ */
+#include "base/error.h"
+#include "runtime/locks.h"
+#include "runtime/memory.h"
+#include "tiermesh/dsm.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define API __attribute__((visibility("default")))
+
+API const char *dsm_tier_name(enum dsm_tier tier)
+{
+    static const char *const names[DSM_TIERS] = {"ddr", "cxl (emulated)", "nvme"};
+
+    return (unsigned)tier < DSM_TIERS ? names[tier] : "?";
+}
+
+API const char *dsm_source_name(enum dsm_source source)
+{
+    static const char *const names[DSM_SOURCES] = {"zero", "ddr", "cxl (emulated)", "nvme", "remote", "upgrade"};
+
+    return (unsigned)source < DSM_SOURCES ? names[source] : "?";
+}
+
+static uint64_t metadata_bytes(struct node *node)
+{
+    return pager_metadata_bytes(node->pager) + table_bytes(node->homes) + memory_metadata_bytes(node->memory);
+}
+
+static void gather_tiers(struct node *node, struct dsm_stats *stats)
+{
+    const uint64_t budgets[DSM_TIERS] = {node->config.ddr_bytes, node->config.cxl_bytes, node->config.nvme_bytes};
+
+    pager_tier_pages(node->pager, stats->tier_pages);
+    for (int i = 0; i < DSM_TIERS; i++)
+        stats->tier_budget_pages[i] = budgets[i] / PAGE_BYTES;
+    stats->tier_is_emulated[DSM_TIER_CXL] = node->config.cxl_bytes > 0;
+}
+
+static void gather_pager(struct node *node, struct dsm_stats *stats)
+{
+    const struct stats *pager = pager_stats(node->pager);
+    struct prefetch_counters prefetch;
+
+    for (int i = 0; i < DSM_SOURCES; i++)
+        stats->faults[i] = histogram_summary(&pager->faults[i]);
+    memcpy(stats->moves, pager->moves, sizeof(stats->moves));
+    pager_prefetch_counters(node->pager, &prefetch);
+    stats->dropped_pages = pager->dropped_pages;
+    stats->invalidations = pager->invalidations;
+    stats->prefetched_pages = pager->prefetched_pages;
+    stats->prefetch_hits = pager->prefetch_hits + prefetch.used;
+    stats->prefetch_unused = pager->prefetch_unused;
+    stats->poisoned_pages = pager->poisoned_pages;
+    stats->pinned_pages = pager->pinned_pages;
+}
+
+static void run_stats(struct request *request)
+{
+    struct node *node = request->node;
+    struct dsm_stats *stats = request->pointer;
+
+    gather_tiers(node, stats);
+    gather_pager(node, stats);
+    stats->messages_sent = node->messages_sent;
+    stats->messages_received = node->messages_received;
+    stats->bytes_sent = node->bytes_sent;
+    stats->bytes_received = node->bytes_received;
+    locks_counters(node->locks, &stats->locks_taken, &stats->locks_cached);
+    stats->metadata_bytes = metadata_bytes(node);
+    stats->touched_pages = table_extents(node->pages) * EXTENT_PAGES;
+    stats->epoch = node->view.epoch.number;
+    stats->members = node->view.members;
+    request_finish(request, 0, 0);
+}
+
+API int dsm_stats(struct dsm_stats *ret_stats, size_t size_bytes)
+{
+    struct node *node = node_current();
+    struct dsm_stats stats;
+    struct request request = REQUEST(node, run_stats, .pointer = &stats);
+
+    if (node == NULL)
+        return error_set(-ENOTCONN, "this process is not a node; call dsm_init() first");
+    if (ret_stats == NULL || size_bytes == 0 || size_bytes > sizeof(stats))
+        return error_set(-EINVAL, "size_bytes is sizeof(struct dsm_stats) of the header this library came with");
+    memset(&stats, 0, sizeof(stats));
+    request_call(&request);
+    memcpy(ret_stats, &stats, size_bytes);
+    return 0;
+}

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shard.c - the shard's thread: one loop in which faults, messages, disk transfers, timers and requests meet.
+ *
+ * Opens everything it owns, in the order of shard_open(), and closes it in the reverse order. Never touches managed
+ * memory that could fault on itself, and never waits outside the loop once it runs.
+ */
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "runtime/bulk.h"
+#include "runtime/pins.h"
+#include "runtime/request.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#define LOCKS_PER_NODE 4096
+#define HOLD_NS_MAX 10000000 /* longest time a page is kept for a thread that keeps losing it */
+#define NAMES_MAX 1024
+#define REMOTE_READ_NS 60000 /* before the fabric has measured: between CXL memory and NVMe */
+
+/* ---- set-up ---------------------------------------------------------------------------------------------------- */
+
+static int tiers_open(struct node *node, struct placement_cost *cost)
+{
+    const struct dsm_config *config = &node->config;
+    int error = tier_ddr_open(config->ddr_bytes, &node->tiers[TIER_DDR]);
+
+    if (error == 0 && config->cxl_bytes > 0)
+        error = tier_cxl_emulated_open(config->cxl_bytes, &node->tiers[TIER_CXL]);
+    if (error == 0 && config->nvme_bytes > 0)
+        error = tier_nvme_open(node->loop, config->nvme_path, config->nvme_bytes, &node->tiers[TIER_NVME]);
+    for (int i = TIER_CXL; error == 0 && i < TIERS; i++) {
+        struct tier_cost measured;
+
+        if (node->tiers[i] == NULL)
+            continue;
+        error = tier_measure(node->tiers[i], &measured);
+        cost->read_ns[i] = measured.read_ns;
+        cost->write_ns[i] = measured.write_ns;
+    }
+    cost->remote_read_ns = REMOTE_READ_NS;
+    if (error == 0 && config->test_disk_errors > 0 && node->tiers[TIER_NVME] != NULL)
+        tier_inject_errors(node->tiers[TIER_NVME], (unsigned)config->test_disk_errors);
+    return error;
+}
+
+static int memory_open(struct node *node)
+{
+    struct pager_config config = {
+        .ddr_bytes = node->config.ddr_bytes,
+        .prefetch_pages = node->config.prefetch_pages,
+        .fault_around_pages = node->config.fault_around_pages,
+        .loop = node->loop,
+        .window = &node->window,
+        .pages = node->pages,
+        .user = env_pager_user(node),
+    };
+    int error = tiers_open(node, &config.cost);
+
+    if (error == 0)
+        error = mmu_open(&node->window, &node->features, &node->mmu);
+    if (error != 0)
+        return error;
+    config.mmu = node->mmu;
+    memcpy(config.tiers, node->tiers, sizeof(config.tiers));
+    error = pager_create(&config, &node->pager);
+    if (error != 0)
+        return error;
+    node->faults_watch = (struct loop_watch){
+        .fd = mmu_descriptor(node->mmu), .ready = fault_ready, .context = node};
+    return loop_watch(node->loop, &node->faults_watch, EPOLLIN);
+}
+
+static int protocols_open(struct node *node)
+{
+    struct coherence_limits limits = {
+        .nodes_count = (uint16_t)node->nodes_count,
+        .requests_max = (uint16_t)node->config.requests_max,
+        .locks_max = LOCKS_PER_NODE,
+        .home_locks_max = LOCKS_PER_NODE * 4,
+        .hold_ns = (uint32_t)node->config.hold_ns,
+        .hold_ns_max = HOLD_NS_MAX,
+    };
+    struct cluster_limits cluster_limits = {
+        .nodes_count = (uint16_t)node->nodes_count,
+        .extents_count = node->window.shared_bytes / EXTENT_BYTES,
+        .requests_max = 256,
+        .names_max = NAMES_MAX,
+        .heartbeat_ns = node->config.heartbeat_ns,
+        .suspect_ns = node->config.suspect_ns,
+    };
+    void *memory;
+    int error = os_pages_map(coherence_size(&limits), &memory);
+
+    if (error != 0)
+        return error;
+    node->coherence = memory;
+    error = os_pages_map(cluster_bytes(&cluster_limits), &memory);
+    if (error != 0)
+        return error;
+    node->cluster = memory;
+    error = os_pages_map(SELF_QUEUE_MAX * sizeof(struct message), &memory);
+    if (error != 0)
+        return error;
+    node->self_queue = memory;
+    env_init(node);
+    coherence_init(node->coherence, &limits, &node->coherence_env, node->self, os_random());
+    cluster_init(node->cluster, &cluster_limits, &node->cluster_env, node->self);
+    return 0;
+}
+
+static void link_ready(struct loop_watch *watch, uint32_t events)
+{
+    struct node *node = watch->context;
+    struct view view;
+    int result;
+
+    (void)events;
+    while ((result = agent_link_read(node->link, &view)) == 1)
+        peers_view(node, &view);
+    if (result == 0)
+        return;
+    /* Without its agent this node learns of no view: it must not go on as if it were a member. */
+    loop_unwatch(node->loop, watch);
+    view = (struct view){.epoch = {node->view.epoch.number + 1}, .members = 0};
+    if (!node->is_stopping)
+        peers_view(node, &view);
+}
+
+static int shard_open(struct node *node)
+{
+    int error = loop_create(node->config.loop, &node->loop);
+
+    if (error != 0)
+        return error;
+    loop_spin_set(node->loop, node->config.spin_ns);
+    fault_waits_init(node);
+    error = protocols_open(node);
+    if (error == 0)
+        error = memory_open(node);
+    if (error == 0)
+        error = bulk_create(node, &node->bulk);
+    if (error == 0)
+        error = pins_create(&node->pins);
+    if (error == 0)
+        error = peers_open(node);
+    if (error == 0)
+        error = peers_meet(node);
+    if (error != 0)
+        return error;
+    cluster_set_view(node->cluster, &node->view, os_now_ns());
+    coherence_set_view(node->coherence, &node->view, os_now_ns());
+    if (node->link == NULL)
+        return 0;
+    node->link_watch = (struct loop_watch){
+        .fd = agent_link_descriptor(node->link), .ready = link_ready, .context = node};
+    return loop_watch(node->loop, &node->link_watch, EPOLLIN);
+}
+
+static void shard_close(struct node *node)
+{
+    peers_close(node);
+    while (node->pager != NULL && pager_is_transferring(node->pager))
+        loop_run_once(node->loop, UINT64_MAX);
+    if (node->mmu != NULL)
+        mmu_close(node->mmu);
+    if (node->pager != NULL)
+        pager_destroy(node->pager);
+    for (int i = 0; i < TIERS; i++)
+        if (node->tiers[i] != NULL)
+            tier_close(node->tiers[i]);
+    if (node->pins != NULL)
+        pins_destroy(node->pins);
+    if (node->bulk != NULL)
+        bulk_destroy(node->bulk);
+    loop_destroy(node->loop);
+}
+
+/* ---- the loop -------------------------------------------------------------------------------------------------- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What follows from what the loop's callbacks did; ends when there is nothing left to do at once. */
+static uint64_t shard_settle(struct node *node)
+{
+    uint64_t deadline_ns;
+    uint64_t now_ns;
+
+    do {
+        env_self_queue_drain(node);
+        if (bulk_is_waiting(node))
+            bulk_retry(node);
+        pager_balance(node->pager);
+    } while (node->self_count > 0);
+    deadline_ns = earlier(coherence_deadline_ns(node->coherence), cluster_deadline_ns(node->cluster));
+    deadline_ns = earlier(deadline_ns, pager_deadline_ns(node->pager));
+    now_ns = deadline_ns == UINT64_MAX ? 0 : os_now_ns();
+    return earlier(deadline_ns, pins_expire(node, now_ns));
+}
+
+static void shard_tick(struct node *node, uint64_t now_ns)
+{
+    if (coherence_deadline_ns(node->coherence) <= now_ns)
+        coherence_tick(node->coherence, now_ns);
+    if (cluster_deadline_ns(node->cluster) <= now_ns)
+        cluster_tick(node->cluster, now_ns);
+}
+
+static void unpin_arrived(struct loop_call *call)
+{
+    struct node *node = CONTAINER_OF(call, struct node, unpin_call);
+
+    /* Cleared first: an unpin that comes after the scan posts again. */
+    atomic_store(&node->unpin_posted, 0);
+    pager_unpinned(node->pager);
+}
+
+static void shard_run(struct node *node)
+{
+    while (!node->is_stopping) {
+        uint64_t deadline_ns = shard_settle(node);
+        uint64_t now_ns;
+
+        loop_run_once(node->loop, deadline_ns);
+        now_ns = deadline_ns == UINT64_MAX ? 0 : os_now_ns();
+        if (now_ns >= deadline_ns)
+            shard_tick(node, now_ns);
+    }
+    shard_settle(node);
+}
+
+static void pin_to_cpu(const struct node *node)
+{
+    cpu_set_t cpus;
+
+    if (node->config.cpu == 0)
+        return;
+    CPU_ZERO(&cpus);
+    CPU_SET(node->config.cpu - 1, &cpus);
+    if (sched_setaffinity(0, sizeof(cpus), &cpus) != 0)
+        log_warn("keep the shard on processor %lu: %m", node->config.cpu);
+}
+
+static void *shard_main(void *argument)
+{
+    struct node *node = argument;
+    int error;
+
+    pin_to_cpu(node);
+    node->unpin_call.run = unpin_arrived;
+    error = shard_open(node);
+    node->start_error = error;
+    if (error != 0)
+        snprintf(node->start_text, sizeof(node->start_text), "%s", error_text());
+    /* Pairs with the acquire in shard_start(): the starter sees everything that was opened. */
+    atomic_store_explicit(&node->started, error == 0 ? 1 : 2, memory_order_release);
+    os_futex_wake(&node->started, 1, false);
+    if (error == 0)
+        shard_run(node);
+    shard_close(node);
+    return NULL;
+}
+
+bool shard_is_here(const struct node *node)
+{
+    return pthread_equal(pthread_self(), node->thread) != 0;
+}
+
+int shard_start(struct node *node, struct agent_link *link)
+{
+    uint32_t started;
+    int error;
+
+    node->link = link;
+    error = os_thread_start(&node->thread, "tiermesh-shard", shard_main, node);
+    if (error != 0)
+        return error_set(error, "start the shard's thread: %s", strerror(-error));
+    while ((started = atomic_load_explicit(&node->started, memory_order_acquire)) == 0)
+        os_futex_wait(&node->started, 0, UINT64_MAX, false);
+    if (started == 1)
+        return 0;
+    pthread_join(node->thread, NULL);
+    if (node->start_text[0] != '\0')
+        return error_set(node->start_error, "%s", node->start_text);
+    return error_set(node->start_error, "start the node: %s", strerror(-node->start_error));
+}
+
+static void run_stop(struct request *request)
+{
+    struct node *node = request->node;
+
+    node->is_stopping = true;
+    if (node->link != NULL)
+        agent_link_leave(node->link);
+    request_finish(request, 0, 0);
+}
+
+void shard_stop(struct node *node)
+{
+    struct request request = REQUEST(node, run_stop);
+
+    request_call(&request);
+    pthread_join(node->thread, NULL);
+}
