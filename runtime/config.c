@@ -128,6 +128,17 @@ static int parse_size(const char *text, const char **ret_end, uint64_t *ret_byte
     return 0;
 }
 
+static int parse_whole_size(const char *text, uint64_t *ret_bytes)
+{
+    const char *end;
+    uint64_t bytes;
+
+    if (parse_size(text, &end, &bytes) != 0 || *end != '\0')
+        return -EINVAL;
+    *ret_bytes = bytes;
+    return 0;
+}
+
 static int parse_tier(struct dsm_config *config, const char *value)
 {
     const char *end;
@@ -175,11 +186,10 @@ static int parse_scaled(const struct option_row *row, const char *value, uint64_
 static int row_parse(struct dsm_config *config, const struct option_row *row, const char *value)
 {
     void *field = (char *)config + row->offset;
-    const char *end;
 
     switch (row->kind) {
     case OPTION_SIZE:
-        return parse_size(value, &end, field) != 0 || *end != '\0' ? -EINVAL : 0;
+        return parse_whole_size(value, field);
     case OPTION_TIER:
         return parse_tier(config, value);
     case OPTION_TIME:
