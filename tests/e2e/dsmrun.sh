@@ -197,6 +197,12 @@ case_output() {
 case_input() {
     printf 'one\ntwo\n' | timeout 20 "$dsmrun" -n 2 --tag-output cat >out 2>err
     printf '[0] one\n[0] two\n' | cmp - out || fail "rank 0 did not get standard input alone"
+    # From a terminal: what is typed reaches rank 0, and ^D ends it.
+    if command -v script >/dev/null; then
+        (sleep 0.5; printf 'typed\n'; sleep 0.3; printf '\004') |
+            timeout 20 script -qec "$dsmrun -n 2 --tag-output cat" /dev/null >out 2>err || fail "terminal: $(cat out)"
+        expect_word out '\[0\] typed'
+    fi
 }
 
 case_signals() {
@@ -313,8 +319,8 @@ case_meet() {
     local meet=$3
     fake_ssh
     expect 0 "$dsmrun" -n 1 "$meet"
-    expect 0 "$dsmrun" -n 5 "$meet"
-    lines_are out 5 || fail "$(cat out)"
+    expect 0 "$dsmrun" -n 64 "$meet"
+    lines_are out 64 || fail "$(cat out)"
     expect 0 "$dsmrun" -H alpha,beta,gamma --bind 127.0.0.1 --launcher "$scratch/ssh" "$meet"
     lines_are out 3 || fail "$(cat out)"
     # One dies: the others hear of it.
