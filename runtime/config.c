@@ -273,6 +273,8 @@ int config_check(const struct dsm_config *config)
                          config->ddr_bytes >> 10);
     if (config->requests_max < 8 || config->requests_max > 4096)
         return error_set(-EINVAL, "option requests takes 8 to 4096");
+    if (config->heartbeat_ns == 0 || config->suspect_ns / 3 < config->heartbeat_ns)
+        return error_set(-EINVAL, "option heartbeat takes at least 1 ms, and suspect three times heartbeat");
     if (config->window_shared_bytes % EXTENT_BYTES != 0 || config->window_private_bytes % EXTENT_BYTES != 0 ||
         config->window_shared_bytes < EXTENT_BYTES || config->window_private_bytes < EXTENT_BYTES ||
         config->window_shared_bytes > (uint64_t)1 << 44 || config->window_private_bytes > (uint64_t)1 << 44)

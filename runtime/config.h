@@ -18,7 +18,7 @@ struct dsm_config {
     char nvme_path[CONFIG_TEXT_MAX];
     char transport[16];          /* auto, shm, tcp */
     char loop[16];               /* auto, io_uring, epoll */
-    char bind[64];
+    char bind[64]; /* numeric address */
     char log[16];
     uint64_t window_shared_bytes;
     uint64_t window_private_bytes;

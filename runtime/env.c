@@ -288,8 +288,8 @@ static void env_suspect(void *context, struct node_id peer)
 {
     struct node *node = context;
 
-    log_warn("node %u has not been heard of for %lu ms; asking the agent to remove it", peer.index,
-             node->config.suspect_ns / 1000000);
+    log_warn("node %u has been silent for %lu ms, or does not keep to the protocol; asking the agent to remove it",
+             peer.index, node->config.suspect_ns / 1000000);
     if (node->link != NULL)
         agent_link_suspect(node->link, peer);
 }

@@ -124,6 +124,7 @@ static int place_apply(struct node *node, struct agent_place *place)
         return error;
     node->self = node_of(place->is_alone ? 0 : place->rank);
     node->nodes_count = place->is_alone ? 1 : place->nodes_count;
+    snprintf(node->directory, sizeof(node->directory), "%s", place->directory);
     log_start(node);
     return 0;
 }

@@ -75,6 +75,7 @@ struct node {
     struct fabric *via[NODES_MAX]; /* the transport to each peer; NULL: not reachable */
     uint64_t peers_up;             /* bit i */
     struct agent_link *link;       /* NULL: a job of one */
+    char directory[AGENT_ADDRESS_MAX]; /* the job's private one on this host; "": there is none */
     struct loop_watch link_watch;
     struct loop_timer suspicion_timer;
     struct message *self_queue; /* messages to oneself: a ring */

@@ -22,6 +22,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define BIND_DEFAULT "127.0.0.1"
+#define LINK_LOOK_NS 50000000 /* between looks at the agent's link while the job starts */
+
 /* Kinds of addresses in a node's blob: kind (1 byte), length (2 bytes), bytes. */
 enum address_kind {
     ADDRESS_SHM = 1,
@@ -123,6 +126,10 @@ static int shm_directory_make(const struct node *node, char *path, size_t size)
     const char *base = getenv("XDG_RUNTIME_DIR");
     struct stat status;
 
+    if (node->directory[0] != '\0') { /* dsmrun made it and removes it */
+        snprintf(path, size, "%s", node->directory);
+        return 0;
+    }
     snprintf(path, size, "%s/tiermesh-%u-%016lx", base != NULL && base[0] == '/' ? base : "/tmp", geteuid(), node->job);
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
         return error_set(-errno, "make %s for shared-memory rings: %m", path);
@@ -169,6 +176,9 @@ int peers_open(struct node *node)
     bool wants_tcp = strcmp(node->config.transport, "shm") != 0;
     int error = 0;
 
+    /* Unless told otherwise, listen where this node met its agent: on loopback, or where other hosts are. */
+    if (node->link != NULL && strcmp(node->config.bind, BIND_DEFAULT) == 0)
+        agent_link_host(node->link, node->config.bind);
     if (node->nodes_count == 1)
         return fabric_loopback_open(&config, &node->tcp);
     if (wants_shm) {
@@ -257,15 +267,26 @@ static int peer_choose(struct node *node, const struct agent_peer *self, const s
     return id.index < node->self.index ? fabric_connect(node->via[id.index], id, address, size) : 0;
 }
 
+/* A member that dies before all are connected ends the start: there is no job of the promised size. */
+static bool member_is_lost(struct node *node)
+{
+    struct view view;
+    int result = agent_link_read(node->link, &view);
+
+    return result < 0 || (result == 1 && view.members != node->view.members);
+}
+
 static int peers_wait(struct node *node, uint64_t deadline_ns)
 {
     uint64_t all = node->view.members & ~((uint64_t)1 << node->self.index);
 
     while ((node->peers_up & all) != all) {
+        if (member_is_lost(node))
+            return error_set(-EHOSTDOWN, "a node ended while the job was starting");
         if (os_now_ns() >= deadline_ns)
             return error_set(-ETIMEDOUT, "the other nodes joined but cannot all be reached; "
                              "check option bind and the network between them");
-        loop_run_once(node->loop, deadline_ns);
+        loop_run_once(node->loop, os_now_ns() + LINK_LOOK_NS);
     }
     return 0;
 }
@@ -316,7 +337,7 @@ void peers_close(struct node *node)
 
     if (node->shm != NULL) {
         fabric_close(node->shm);
-        if (shm_directory_make(node, directory, sizeof(directory)) == 0)
+        if (node->directory[0] == '\0' && shm_directory_make(node, directory, sizeof(directory)) == 0)
             rmdir(directory); /* the last node of the host succeeds */
     }
     if (node->tcp != NULL)

@@ -101,7 +101,7 @@ static void test_environment_overrides_defaults(void **state)
 static void test_check_refuses_what_the_machine_lacks(void **state)
 {
     static const char *const bad[][2] = {
-        {"ddr", "8000G"}, {"cxl", "8000G"}, {"ddr", "1M"}, {"requests", "1"}, {"requests", "99999"},
+        {"ddr", "8000G"}, {"cxl", "8000G"}, {"ddr", "1M"}, {"requests", "1"}, {"requests", "99999"}, {"heartbeat", "0"}, {"heartbeat", "1000"},
         {"window.shared", "3000001"}, {"window.private", "0"},
     };
 
