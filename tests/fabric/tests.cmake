@@ -23,3 +23,11 @@ tiermesh_test(NAME fabric_hostile SOURCES hostile.c world.c ${fabric_loop} USES 
 
 tiermesh_fuzz(NAME fabric_fuzz_stream SOURCES fuzz_stream.c USES tm_fabric tm_base CORPUS corpus_stream)
 tiermesh_fuzz(NAME fabric_fuzz_ring SOURCES fuzz_ring.c USES tm_fabric tm_base CORPUS corpus_ring)
+
+tiermesh_test(NAME fabric_threads_tcp SOURCES threads.c ${fabric_loop} USES ${fabric_uses}
+    LABELS unit threads TIMEOUT 60 ARGS tcp epoll)
+if(TARGET fabric_threads_tcp)
+    tiermesh_test(NAME fabric_threads_tcp_uring COMMAND fabric_threads_tcp tcp io_uring LABELS unit threads TIMEOUT 60)
+    tiermesh_test(NAME fabric_threads_shm COMMAND fabric_threads_tcp shm epoll LABELS unit threads TIMEOUT 60)
+    tiermesh_test(NAME fabric_threads_shm_uring COMMAND fabric_threads_tcp shm io_uring LABELS unit threads TIMEOUT 60)
+endif()
