@@ -90,7 +90,7 @@ struct fabric_ops {
     int (*send)(struct fabric *fabric, struct node_id peer, enum fabric_plane plane, const struct iovec *parts,
                 int parts_count);
 
-    /* End the session with a peer now, without peer_down(). */
+    /* End the session with a peer now, without peer_down(). Nothing when there is none. */
     void (*disconnect)(struct fabric *fabric, struct node_id peer);
 
     /* The descriptor that the peer offered, valid from peer_up() to peer_down(), or -EOPNOTSUPP. The fabric owns it. */

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define ATTEMPT_NS     ((uint64_t)5000000000U)
@@ -211,6 +212,16 @@ void shm_peer_goodbye(struct shm_peer *peer)
     (void)ignored;
 }
 
+/*
+ * A bell is an eventfd: what has a type (a file, a pipe, a socket) is none. A pipe could stop us or raise SIGPIPE.
+ */
+static bool is_bell(int fd)
+{
+    struct stat about;
+
+    return fd >= 0 && fstat(fd, &about) == 0 && (about.st_mode & S_IFMT) == 0;
+}
+
 /* The socket has ended. What the peer had put into its rings before is still handed out. */
 static void peer_lost(struct shm_peer *peer, const char *cause)
 {
@@ -363,7 +374,7 @@ static const char *welcome_fault(const struct shm_peer *peer, const struct greet
         return greeting_status_text(REFUSED_VERSION);
     if (welcome->from != peer->id.index)
         return greeting_status_text(REFUSED_NODE);
-    if (!greeting_fits(welcome, &hello) || welcome->from_incarnation == 0 || files[0] < 0)
+    if (!greeting_fits(welcome, &hello) || welcome->from_incarnation == 0 || !is_bell(files[0]))
         return "its answer to a greeting makes no sense";
     return NULL;
 }
@@ -453,7 +464,7 @@ static enum greeting_status adopt(struct shm_peer *peer, const struct greeting *
     struct shm_segment segment;
     int result;
 
-    if (hello->session == peer->session || hello->session == peer->session_ended || files[1] < 0)
+    if (hello->session == peer->session || hello->session == peer->session_ended || !is_bell(files[1]))
         return REFUSED_SESSION;
     result = shm_segment_map(files[0], &segment);
     if (result != 0)

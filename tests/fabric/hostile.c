@@ -347,7 +347,25 @@ static unsigned descriptors_open(void)
     return count;
 }
 
-/* No memory, memory that could shrink, too many descriptors: refused, and no descriptor stays behind. */
+static void check_pipe_is_no_bell(void)
+{
+    struct greeting hello = hello_from(2, 0);
+    int fd = shm_call(0);
+    int files[2];
+    int ends[2];
+
+    assert_int_equal(shm_segment_create(&files[0]), 0);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    files[1] = ends[1];
+    packet_with_files(fd, &hello, files, 2);
+    assert_int_equal(hear(fd), REFUSED_SESSION);
+    close(files[0]);
+    close(ends[0]);
+    close(ends[1]);
+    close(fd);
+}
+
+/* No memory, memory that could shrink, too many descriptors, no bell: refused, and no descriptor stays behind. */
 static void test_shm_bad_offers_are_refused(void **state)
 {
     struct greeting hello = hello_from(2, 0);
@@ -367,6 +385,7 @@ static void test_shm_bad_offers_are_refused(void **state)
         close(fd);
     }
     assert_int_equal(ftruncate(file, 64 << 20), 0);
+    files[1] = eventfd(0, EFD_CLOEXEC);
     for (int round = 0; round < 2; round++) { /* a segment of another size, without and with seals */
         int fd = shm_call(0);
 
@@ -375,6 +394,8 @@ static void test_shm_bad_offers_are_refused(void **state)
         close(fd);
         assert_int_equal(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
     }
+    close(files[1]);
+    check_pipe_is_no_bell();
     assert_int_equal(descriptors_open(), before);
     assert_int_equal(world.nodes[0].downs[2], 0);
     close(file);
