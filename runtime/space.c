@@ -27,6 +27,7 @@ struct slab {
     uint32_t class;               /* NO_CLASS: one large block */
     uint32_t blocks_count, free_count;
     uint32_t fresh;               /* blocks from here on were never handed out */
+    uint32_t full_words;          /* no block is free in the words of `used` before this one */
     uint64_t used[];              /* bit i: block i is handed out */
 };
 
@@ -128,19 +129,23 @@ static void slab_destroy(struct space *space, struct slab *slab)
     free(slab);
 }
 
-static uint32_t block_find_free(const struct slab *slab)
+/* A slab on the list has a free block, so the walk ends. It goes on where the last one stopped. */
+static uint32_t block_find_free(struct slab *slab)
 {
-    for (uint32_t word = 0; word * 64 < slab->blocks_count; word++)
-        if (~slab->used[word] != 0)
-            return word * 64 + (uint32_t)__builtin_ctzll(~slab->used[word]);
-    ASSERT(!"a slab on the list has a free block");
-    return 0;
+    uint32_t word = slab->full_words;
+
+    while (~slab->used[word] == 0)
+        word++;
+    slab->full_words = word;
+    return word * 64 + (uint32_t)__builtin_ctzll(~slab->used[word]);
 }
 
 static uint64_t block_take(struct space *space, struct slab *slab, bool *ret_was_used)
 {
-    uint32_t block = block_find_free(slab);
+    uint32_t block;
 
+    ASSERT(slab->free_count > 0);
+    block = block_find_free(slab);
     ASSERT(block < slab->blocks_count);
     slab->used[block / 64] |= (uint64_t)1 << block % 64;
     *ret_was_used = block < slab->fresh;
@@ -221,6 +226,8 @@ static int block_at(struct space *space, uint64_t address, struct slab **ret_sla
 static void block_put(struct space *space, struct slab *slab, uint32_t block)
 {
     slab->used[block / 64] &= ~((uint64_t)1 << block % 64);
+    if (block / 64 < slab->full_words)
+        slab->full_words = block / 64;
     slab->free_count++;
     if (slab->class == NO_CLASS) {
         slab_destroy(space, slab);
