@@ -188,7 +188,10 @@ unlock:
 
 static void run_barrier(struct request *request)
 {
-    int error = cluster_barrier(request->node->cluster, request_token(request), os_now_ns());
+    int error;
+
+    request->node->is_leaving = true;
+    error = cluster_barrier(request->node->cluster, request_token(request), os_now_ns());
 
     if (error != 0)
         request_finish(request, error, 0);

@@ -87,6 +87,7 @@ struct node {
     uint64_t messages_sent, messages_received, bytes_sent, bytes_received;
     struct loop_call unpin_call;
     _Atomic(uint32_t) unpin_posted;
+    bool is_leaving;  /* in dsm_finalize(): peers that go before us are not missed */
     bool is_stopping;
 
     /* Hand-over between dsm_init() and the shard at start. */

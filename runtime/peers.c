@@ -93,7 +93,7 @@ static void peer_down(void *context, struct node_id peer, const char *cause)
     struct node *node = context;
 
     node->peers_up &= ~((uint64_t)1 << peer.index);
-    if (node->is_stopping || !view_has(&node->view, peer))
+    if (node->is_leaving || !view_has(&node->view, peer))
         return;
     log_warn("connection to node %u ended: %s; asking the agent to remove it", peer.index, cause);
     if (node->link != NULL)
