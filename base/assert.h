@@ -13,6 +13,9 @@
 #define ASSERT(condition) \
     (__builtin_expect(!!(condition), 1) ? (void)0 : assert_failed(#condition, __FILE__, __LINE__))
 
+/* A place that is never reached; `what` says what would have gone wrong. */
+#define NEVER(what) assert_failed(what, __FILE__, __LINE__)
+
 /* Prints the condition and its place with write(2), then aborts. Callable in any state. */
 _Noreturn void assert_failed(const char *condition, const char *file, int line);
 

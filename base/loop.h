@@ -76,7 +76,10 @@ struct loop_ops {
     void (*destroy)(struct loop *loop);
 };
 
-/* Level-triggered watching; 0 or -errno. rewatch changes the events. Neither calls `ready` before it returns. */
+/*
+ * Level-triggered watching; 0 or -errno. With EPOLLET in `events`, edge-triggered: cheaper, but `ready` must take all
+ * there is. rewatch changes the events. Neither calls `ready` before it returns.
+ */
 int loop_watch(struct loop *loop, struct loop_watch *watch, uint32_t events) MUST_USE;
 int loop_rewatch(struct loop *loop, struct loop_watch *watch, uint32_t events) MUST_USE;
 void loop_unwatch(struct loop *loop, struct loop_watch *watch);

@@ -116,7 +116,8 @@ int mmu_descriptor(const struct mmu *mmu);
 const struct mmu_features *mmu_features(const struct mmu *mmu);
 
 /*
- * Read up to `count` faults, one system call for 32. Returns how many; 0 when there are none. Unknown events are logged
+ * Read up to `count` faults, one system call for 32. Returns how many; less than `count`: there were no more, so an
+ * edge-triggered watch is enough. Unknown events are logged
  * and skipped. The kind is what the kernel saw when the thread stopped: when the fault is answered the page may be in
  * another state (filled by a prefetch, taken out, zapped). Decide by the page's state, then fill, map or wake it.
  */

@@ -201,19 +201,21 @@ static bool fault_decode(const struct mmu *mmu, const struct uffd_msg *message, 
 int mmu_faults_read(struct mmu *mmu, struct mmu_fault *faults, int count)
 {
     struct uffd_msg messages[MESSAGES_MAX];
-    size_t wanted = count < MESSAGES_MAX ? (size_t)count : MESSAGES_MAX;
+    size_t wanted;
+    ssize_t got;
     int used = 0;
 
     do {
-        ssize_t got = read(mmu->fd, messages, wanted * sizeof(messages[0]));
+        wanted = count - used < MESSAGES_MAX ? (size_t)(count - used) : MESSAGES_MAX;
+        got = read(mmu->fd, messages, wanted * sizeof(messages[0]));
 
         if (got < 0 && errno != EAGAIN && errno != EINTR)
             log_error("read faults: %m");
         if (got <= 0)
-            return 0;
+            return used;
         for (size_t i = 0; i < (size_t)got / sizeof(messages[0]); i++)
             used += fault_decode(mmu, &messages[i], &faults[used]) ? 1 : 0;
-    } while (used == 0);
+    } while ((size_t)got == wanted * sizeof(messages[0]) && used < count);
     return used;
 }
 

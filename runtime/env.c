@@ -177,7 +177,7 @@ static void env_done(void *context, uint64_t token, int result, uint64_t value)
         bulk_current(node, token_pointer(token), result);
         return;
     default:
-        ASSERT(!"a token is one of ours");
+        NEVER("a token is one of ours");
     }
 }
 

@@ -125,7 +125,7 @@ static void fault_one(struct node *node, const struct mmu_fault *fault, uint64_t
     if (entry == NULL) {
         log_error("page %lu: no memory for its table entry; touching it raises SIGBUS", fault->page.index);
         if (mmu_poison(node->mmu, fault->page) != 0)
-            ASSERT(!"a page can be poisoned");
+            NEVER("a page can be poisoned");
         return;
     }
     if (!mmu_page_is_shared(&node->window, fault->page)) {

@@ -316,7 +316,7 @@ static void send_later(struct pager *pager, struct node_id to, const struct mess
         pager->sends_count++;
         return;
     }
-    ASSERT(!"more replies wait for a disk than peers may ask for");
+    NEVER("more replies wait for a disk than peers may ask for");
 }
 
 static void send_flagged(struct pager *pager, struct node_id to, const struct message *message, uint8_t flag)

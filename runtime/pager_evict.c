@@ -42,7 +42,7 @@ static void frame_return(struct pager *pager, struct frame_id frame, enum frame_
 static void zap_run(struct pager *pager, struct page_id first, unsigned count)
 {
     if (count > 0 && mmu_zap(pager->mmu, first, count) != 0)
-        ASSERT(!"a mapped page can be unmapped");
+        NEVER("a mapped page can be unmapped");
 }
 
 /* Zaps consecutive pages together: the cost of a call is mostly the flush. */

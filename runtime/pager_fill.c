@@ -667,7 +667,7 @@ static void present_adopt(struct pager *pager, struct page_id page)
 
     if (entry == NULL || !pager_frame_take(pager, page, &frame)) {
         log_error("private memory was filled faster than it could be counted; raise option ddr");
-        ASSERT(!"frames for private memory");
+        NEVER("frames for private memory");
     }
     page_word_change(entry, WORD_RIGHTS, ACCESS_WRITE | WORD_WRITABLE);
     pager_frame_attach(pager, entry, frame, WHERE_MAPPED, false);
@@ -768,7 +768,7 @@ void pager_private_give(struct pager *pager, struct page_id first, uint64_t page
         if (!fresh_remove(pager, extent)) {
             pager_forget(pager, extent, EXTENT_PAGES);
             if (mmu_unregister(pager->mmu, extent, EXTENT_PAGES) != 0)
-                ASSERT(!"what was registered can be unregistered");
+                NEVER("what was registered can be unregistered");
         }
         if (mmu_drop(pager->mmu, extent, EXTENT_PAGES) != 0)
             log_error("give private memory at page %lu back: the kernel refused", extent.index);

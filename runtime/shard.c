@@ -74,7 +74,7 @@ static int memory_open(struct node *node)
         return error;
     node->faults_watch = (struct loop_watch){
         .fd = mmu_descriptor(node->mmu), .ready = fault_ready, .context = node};
-    return loop_watch(node->loop, &node->faults_watch, EPOLLIN);
+    return loop_watch(node->loop, &node->faults_watch, EPOLLIN | EPOLLET);
 }
 
 static int protocols_open(struct node *node)
