@@ -99,7 +99,7 @@ static void test_ranks_are_the_fixed_point(void **state)
         dangling += degree == 0 ? rank[source] : 0;
     }
     for (size_t target = 0; target < PACKAGES; target++) {
-        double pulled = dangling / PACKAGES;
+        double pulled = dangling / (double)PACKAGES;
 
         for (size_t source = 0; source < PACKAGES; source++) {
             int degree = 0;
@@ -108,7 +108,7 @@ static void test_ranks_are_the_fixed_point(void **state)
                 degree += edges[source][other];
             pulled += edges[source][target] ? rank[source] / degree : 0;
         }
-        assert_true(fabs(rank[target] - (0.15 / PACKAGES + 0.85 * pulled)) < 1e-11);
+        assert_true(fabs(rank[target] - (0.15 / (double)PACKAGES + 0.85 * pulled)) < 1e-11);
     }
     assert_true(rank[LIBC] > rank[DICTIONARY] && rank[DICTIONARY] > rank[EDITOR]);
 }
