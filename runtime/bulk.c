@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk.c - both ends of a bulk read.
+ * bulk.c - runs of pages kept current and in memory for a reader, and the reader on the same host.
  *
- * The serving half runs on the shard alone. The reading half is an application thread that sleeps in its request while
- * the shard fills a bounce area chunk by chunk; the thread copies out of it (its buffer may be managed memory, on which
- * the shard must never fault).
+ * The serving half runs on the shard alone. A run is opened by a message (the reader then copies from our file) or by a
+ * thread of this node that sends the bytes over a connection of its own (bulk_stream.c).
  */
 #include "runtime/bulk.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "runtime/bulk_stream.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,42 +28,38 @@ enum serve_state {
 /* A run that this home keeps for a reader. */
 struct serve {
     struct request current; /* only its token is used: coherence answers it */
+    struct request *opener; /* a thread of this node that waits for the run to be open; NULL: the reader, by message */
     enum serve_state state;
     struct node_id reader;
-    uint64_t id;
+    uint64_t id; /* the reader's, or for an opener our own */
     struct page_id first;
     unsigned pages_count, pinned_count;
-    bool by_file;
     bool is_current; /* coherence keeps it so until coherence_read_end() */
 };
 
 /* A run that a thread of this node reads. On the thread's stack; found by its number. */
 struct read {
-    struct request request; /* finished when the run is open (by file) or all bytes are here */
+    struct request request; /* finished when the run is open */
     struct node_id home;
     uint64_t id;
     struct page_id first;
     unsigned pages_count;
-    bool by_file;
-    char *bounce;
-    size_t bytes_wanted;
-    _Atomic(uint64_t) bytes_here; /* stored with release after the bytes; the thread loads it with acquire */
 };
 
 struct bulk {
     struct serve serves[BULK_SERVED_MAX];
     struct read *reads[READS_MAX]; /* the shard's */
-    uint64_t next_id;
+    uint64_t next_id, next_serve;
     unsigned gathering;
 };
 
 static void wire_send(struct node *node, struct node_id to, const struct wire *wire)
 {
     uint8_t header[WIRE_HEADER_BYTES];
-    struct iovec parts[2] = {{header, sizeof(header)}, {(void *)(uintptr_t)wire->payload, wire->payload_bytes}};
+    struct iovec part = {header, sizeof(header)};
 
     wire_encode(wire, header);
-    peers_send(node, to, wire->payload_bytes != 0 ? PLANE_DATA : PLANE_CONTROL, parts, wire->payload_bytes != 0 ? 2 : 1);
+    peers_send(node, to, PLANE_CONTROL, &part, 1);
 }
 
 /* ---- the home -------------------------------------------------------------------------------------------------- */
@@ -87,39 +84,19 @@ static void serve_end(struct node *node, struct serve *serve)
     serve->state = SERVE_FREE;
 }
 
-static void serve_refuse(struct node *node, struct serve *serve, int result)
+static void serve_answer(struct node *node, struct serve *serve, int result)
 {
     struct wire wire = {.type = WIRE_BULK_READY, .id = serve->id, .result = result};
 
-    wire_send(node, serve->reader, &wire);
-    serve_end(node, serve);
+    if (serve->opener != NULL)
+        request_finish(serve->opener, result, serve->id);
+    else
+        wire_send(node, serve->reader, &wire);
 }
 
-static int chunk_send(struct node *node, struct serve *serve, uint64_t offset, uint32_t size)
+static void serve_refuse(struct node *node, struct serve *serve, int result)
 {
-    static _Thread_local char bytes[BULK_CHUNK_BYTES];
-    struct page_id page = page_of(serve->first.index + (offset >> PAGE_SHIFT));
-    struct wire wire = {
-        .type = WIRE_BULK_DATA, .id = serve->id, .a = offset, .payload = bytes, .payload_bytes = size};
-
-    if (mmu_shared_read(&node->window, page, 0, bytes, size) != 0)
-        return -EIO;
-    wire_send(node, serve->reader, &wire);
-    return 0;
-}
-
-static void serve_send(struct node *node, struct serve *serve)
-{
-    uint64_t total = (uint64_t)serve->pages_count * PAGE_BYTES;
-
-    for (uint64_t offset = 0; offset < total; offset += BULK_CHUNK_BYTES) {
-        uint32_t size = total - offset < BULK_CHUNK_BYTES ? (uint32_t)(total - offset) : BULK_CHUNK_BYTES;
-
-        if (chunk_send(node, serve, offset, size) != 0) {
-            serve_refuse(node, serve, -EIO);
-            return;
-        }
-    }
+    serve_answer(node, serve, result);
     serve_end(node, serve);
 }
 
@@ -141,7 +118,6 @@ static int serve_pin(struct node *node, struct serve *serve)
 
 static void serve_advance(struct node *node, struct serve *serve)
 {
-    struct wire wire = {.type = WIRE_BULK_READY, .id = serve->id};
     int error;
 
     if (!pager_is_crowded(node->pager))
@@ -154,13 +130,9 @@ static void serve_advance(struct node *node, struct serve *serve)
         serve_refuse(node, serve, error);
         return;
     }
-    if (!serve->by_file) {
-        serve_send(node, serve);
-        return;
-    }
     node->bulk->gathering--;
     serve->state = SERVE_OPEN;
-    wire_send(node, serve->reader, &wire);
+    serve_answer(node, serve, 0);
 }
 
 /* coherence_read() is answered; called from inside the protocol, so the rest waits for bulk_retry(). */
@@ -174,48 +146,72 @@ void bulk_current(struct node *node, struct request *request, int result)
     node->bulk->gathering++;
 }
 
-static void serve_open(struct node *node, struct node_id from, const struct wire *wire)
+static bool run_is_served_here(const struct node *node, uint64_t first, uint64_t count)
 {
-    struct bulk *bulk = node->bulk;
-    struct wire refusal = {.type = WIRE_BULK_READY, .id = wire->id, .result = -EFAULT};
-    struct serve *serve = bulk->serves;
-    int error;
-
-    if (wire->b == 0 || wire->b > READ_PAGES_MAX || wire->a >= node->window.shared_bytes >> PAGE_SHIFT ||
-        wire->a / EXTENT_PAGES != (wire->a + wire->b - 1) / EXTENT_PAGES ||
-        !node_is(node->coherence_env.home_of(node, page_of(wire->a)), node->self)) {
-        wire_send(node, from, &refusal);
-        return;
-    }
-    while (serve < bulk->serves + BULK_SERVED_MAX && serve->state != SERVE_FREE)
-        serve++;
-    refusal.result = -EAGAIN;
-    if (serve == bulk->serves + BULK_SERVED_MAX) {
-        wire_send(node, from, &refusal);
-        return;
-    }
-    *serve = (struct serve){.state = SERVE_ASKED,
-                            .reader = from,
-                            .id = wire->id,
-                            .first = page_of(wire->a),
-                            .pages_count = (unsigned)wire->b,
-                            .by_file = (wire->flags & WIRE_BY_FILE) != 0};
-    error = coherence_read(node->coherence, serve->first, serve->pages_count,
-                           serve_token(serve), os_now_ns());
-    if (error != 0) {
-        serve->state = SERVE_FREE;
-        wire_send(node, from, &refusal);
-    }
+    return count > 0 && count <= READ_PAGES_MAX && first < node->window.shared_bytes >> PAGE_SHIFT &&
+           first / EXTENT_PAGES == (first + count - 1) / EXTENT_PAGES &&
+           node_is(node->coherence_env.home_of(node->coherence_env.context, page_of(first)), node->self);
 }
 
-static void serve_close(struct node *node, struct node_id from, uint64_t id)
+/* 0: answered later. Else why not. */
+static int serve_begin(struct node *node, const struct serve *wanted)
+{
+    struct serve *serve = node->bulk->serves;
+    int error;
+
+    if (!run_is_served_here(node, wanted->first.index, wanted->pages_count))
+        return -EFAULT;
+    while (serve < node->bulk->serves + BULK_SERVED_MAX && serve->state != SERVE_FREE)
+        serve++;
+    if (serve == node->bulk->serves + BULK_SERVED_MAX)
+        return -EAGAIN;
+    *serve = *wanted;
+    serve->state = SERVE_ASKED;
+    error = coherence_read(node->coherence, serve->first, serve->pages_count, serve_token(serve), os_now_ns());
+    if (error != 0)
+        serve->state = SERVE_FREE;
+    return error;
+}
+
+static void serve_open(struct node *node, struct node_id from, const struct wire *wire)
+{
+    struct wire refusal = {.type = WIRE_BULK_READY, .id = wire->id};
+    struct serve wanted = {.reader = from, .id = wire->id, .first = page_of(wire->a)};
+
+    wanted.pages_count = wire->b <= READ_PAGES_MAX ? (unsigned)wire->b : 0;
+    refusal.result = serve_begin(node, &wanted);
+    if (refusal.result != 0)
+        wire_send(node, from, &refusal);
+}
+
+void bulk_serve_open(struct node *node, struct node_id reader, struct page_id first, unsigned pages_count,
+                     struct request *opener)
+{
+    struct serve wanted = {.opener = opener,
+                           .reader = reader,
+                           .id = ++node->bulk->next_serve,
+                           .first = first,
+                           .pages_count = pages_count};
+    int error = view_has(&node->view, reader) ? serve_begin(node, &wanted) : -EHOSTDOWN;
+
+    if (error != 0)
+        request_finish(opener, error, 0);
+}
+
+static void serves_close(struct node *node, struct node_id reader, uint64_t id, bool is_opened_here)
 {
     for (unsigned i = 0; i < BULK_SERVED_MAX; i++) {
         struct serve *serve = &node->bulk->serves[i];
 
-        if (serve->state == SERVE_OPEN && serve->id == id && node_is(serve->reader, from))
+        if (serve->state == SERVE_OPEN && serve->id == id && node_is(serve->reader, reader) &&
+            (serve->opener != NULL) == is_opened_here)
             serve_end(node, serve);
     }
+}
+
+void bulk_serve_close(struct node *node, struct node_id reader, uint64_t id)
+{
+    serves_close(node, reader, id, true);
 }
 
 bool bulk_is_waiting(const struct node *node)
@@ -254,10 +250,7 @@ static void run_read(struct request *request)
 {
     struct read *read = CONTAINER_OF(request, struct read, request);
     struct node *node = request->node;
-    struct wire wire = {.type = WIRE_BULK_OPEN,
-                        .flags = read->by_file ? WIRE_BY_FILE : 0,
-                        .a = read->first.index,
-                        .b = read->pages_count};
+    struct wire wire = {.type = WIRE_BULK_OPEN, .a = read->first.index, .b = read->pages_count};
     struct read **slot = node->bulk->reads;
 
     while (slot < node->bulk->reads + READS_MAX && *slot != NULL)
@@ -271,33 +264,21 @@ static void run_read(struct request *request)
     wire_send(node, read->home, &wire);
 }
 
-static void run_close(struct request *request)
+/* The closing message of a read; nobody waits for it, so it is not on a stack. */
+struct closing {
+    struct loop_call call;
+    struct node *node;
+    struct node_id home;
+    uint64_t id;
+};
+
+static void call_close(struct loop_call *call)
 {
-    struct wire wire = {.type = WIRE_BULK_CLOSE, .id = request->a};
+    struct closing *closing = CONTAINER_OF(call, struct closing, call);
+    struct wire wire = {.type = WIRE_BULK_CLOSE, .id = closing->id};
 
-    wire_send(request->node, node_of((unsigned)request->b), &wire);
-    request_finish(request, 0, 0);
-}
-
-static void data_arrived(struct node *node, struct node_id from, const struct wire *wire)
-{
-    struct read **slot = read_find(node, from, wire->id);
-    struct read *read = slot != NULL ? *slot : NULL;
-    uint64_t here;
-
-    if (read == NULL || read->by_file)
-        return;
-    here = atomic_load_explicit(&read->bytes_here, memory_order_relaxed);
-    if (wire->a != here || wire->payload_bytes > read->bytes_wanted - here) {
-        log_warn("node %u sent bulk bytes that were not asked for; ignored", from.index);
-        return;
-    }
-    memcpy(read->bounce + here, wire->payload, wire->payload_bytes);
-    atomic_store_explicit(&read->bytes_here, here + wire->payload_bytes, memory_order_release);
-    if (here + wire->payload_bytes == read->bytes_wanted) {
-        *slot = NULL;
-        request_finish(&read->request, 0, 0);
-    }
+    wire_send(closing->node, closing->home, &wire);
+    free(closing);
 }
 
 static void ready_arrived(struct node *node, struct node_id from, const struct wire *wire)
@@ -305,7 +286,7 @@ static void ready_arrived(struct node *node, struct node_id from, const struct w
     struct read **slot = read_find(node, from, wire->id);
     struct read *read = slot != NULL ? *slot : NULL;
 
-    if (read == NULL || (wire->result == 0 && !read->by_file))
+    if (read == NULL)
         return;
     *slot = NULL;
     request_finish(&read->request, wire->result > 0 ? -EPROTO : wire->result, 0);
@@ -320,11 +301,8 @@ void bulk_receive(struct node *node, struct node_id from, const struct wire *wir
     case WIRE_BULK_READY:
         ready_arrived(node, from, wire);
         return;
-    case WIRE_BULK_DATA:
-        data_arrived(node, from, wire);
-        return;
     case WIRE_BULK_CLOSE:
-        serve_close(node, from, wire->id);
+        serves_close(node, from, wire->id, false);
         return;
     default:
         return;
@@ -369,29 +347,16 @@ static int copy_from_file(int file, uint64_t offset, size_t size, char *buffer)
 
 static int read_by_file(struct node *node, struct read *read, int file, size_t offset, size_t size, void *buffer)
 {
-    struct request close_request = REQUEST(node, run_close, .b = read->home.index);
-    int error = request_call(&read->request);
+    struct closing *closing = malloc(sizeof(*closing));
+    int error = closing == NULL ? -ENOMEM : request_call(&read->request);
 
-    if (error != 0)
+    if (error != 0) {
+        free(closing);
         return error;
+    }
     error = copy_from_file(file, (read->first.index << PAGE_SHIFT) + offset, size, buffer);
-    close_request.a = read->id;
-    request_call(&close_request);
-    return error;
-}
-
-static int read_by_bytes(struct read *read, size_t offset, size_t size, char *buffer)
-{
-    void *bounce;
-    int error = os_pages_map(read->bytes_wanted, &bounce);
-
-    if (error != 0)
-        return error;
-    read->bounce = bounce;
-    error = request_call(&read->request);
-    if (error == 0)
-        memcpy(buffer, (char *)bounce + offset, size);
-    os_pages_unmap(bounce, read->bytes_wanted);
+    *closing = (struct closing){{call_close, NULL}, node, read->home, read->id};
+    loop_post(node->loop, &closing->call);
     return error;
 }
 
@@ -404,13 +369,11 @@ int bulk_read(struct node *node, struct node_id home, struct page_id first, size
         .home = home,
         .first = first,
         .pages_count = (unsigned)((offset_bytes + size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT),
-        .by_file = file >= 0,
     };
 
-    read.bytes_wanted = read.pages_count * PAGE_BYTES;
-    if (read.by_file)
+    if (file >= 0)
         return read_by_file(node, &read, file, offset_bytes, size_bytes, buffer);
-    return read_by_bytes(&read, offset_bytes, size_bytes, buffer);
+    return bulk_stream_read(node->stream, home, first, offset_bytes, size_bytes, buffer);
 }
 
 /* ---- set-up ---------------------------------------------------------------------------------------------------- */

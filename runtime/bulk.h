@@ -2,8 +2,8 @@
 /*
  * bulk.h - copying runs of pages from their home without taking rights: what dsm_read() uses for remote runs.
  *
- * The home makes the run current and keeps it in memory (coherence_read, pins), then either lets the reader copy from
- * its file (nodes of one host: one copy, by the reading thread) or sends the bytes in chunks. One round trip.
+ * The home makes the run current and keeps it in memory (coherence_read, pins) while the bytes are copied: on one host by
+ * the reading thread from the home's file, else over a connection of its own (bulk_stream.h). One round trip.
  */
 #ifndef TIERMESH_RUNTIME_BULK_H
 #define TIERMESH_RUNTIME_BULK_H
@@ -12,7 +12,6 @@
 #include "runtime/wire.h"
 
 #define BULK_SERVED_MAX 64 /* runs kept in memory for readers at a time; further ones wait */
-#define BULK_CHUNK_BYTES (64 * 1024)
 
 struct bulk;
 
@@ -25,6 +24,14 @@ void bulk_destroy(struct bulk *bulk);
  */
 int bulk_read(struct node *node, struct node_id home, struct page_id first, size_t offset_bytes, size_t size_bytes,
               void *buffer) MUST_USE;
+
+/*
+ * The shard, for a thread of this node that will send a run to `reader`: `opener` is finished with the run's number when
+ * the run is current, pinned and may be read from this node's file, until bulk_serve_close().
+ */
+void bulk_serve_open(struct node *node, struct node_id reader, struct page_id first, unsigned pages_count,
+                     struct request *opener);
+void bulk_serve_close(struct node *node, struct node_id reader, uint64_t id);
 
 /* The shard. */
 void bulk_current(struct node *node, struct request *request, int result);

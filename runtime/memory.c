@@ -467,7 +467,6 @@ static void free_arrived(struct node *node, struct node_id from, const struct wi
     } else {
         at = (memory->queue_first + memory->queue_count++) % REMOTE_FREES_MAX;
         memory->queue[at] = (struct remote_free){from, *wire};
-        memory->queue[at].wire.payload = NULL;
         pthread_cond_signal(&memory->queue_filled);
     }
     pthread_mutex_unlock(&memory->queue_mutex);

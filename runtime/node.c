@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "base/random.h"
+#include "runtime/bulk_stream.h"
 #include "runtime/locks.h"
 #include "runtime/memory.h"
 #include "runtime/request.h"
@@ -222,6 +223,9 @@ int node_stop(void)
     if (result == -EHOSTDOWN)
         error_set(result, "a node left the job before this one was done; this node has left too");
     memory_stop(node->memory);
+    if (node->stream != NULL)
+        bulk_stream_close(node->stream);
+    node->stream = NULL;
     shard_stop(node);
     atomic_store_explicit(&current.node, NULL, memory_order_release);
     if (node->link != NULL)

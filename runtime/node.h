@@ -42,6 +42,7 @@ struct fault_wait {
 };
 
 struct bulk;
+struct bulk_stream;
 struct lock_table;
 struct memory;
 struct pins;
@@ -57,6 +58,7 @@ struct node {
     struct lock_table *locks;
     struct memory *memory;
     struct bulk *bulk;
+    struct bulk_stream *stream; /* NULL without tcp */
     struct pins *pins; /* the shard's */
     _Atomic(int) peer_files[NODES_MAX]; /* descriptor + 1 of a peer's shared pages, on this host; 0: none */
 

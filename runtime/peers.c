@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "runtime/bulk.h"
+#include "runtime/bulk_stream.h"
 #include "runtime/memory.h"
 #include "runtime/node.h"
 
@@ -29,6 +30,7 @@
 enum address_kind {
     ADDRESS_SHM = 1,
     ADDRESS_TCP = 2,
+    ADDRESS_BULK = 3,
 };
 
 /* ---- incoming -------------------------------------------------------------------------------------------------- */
@@ -192,14 +194,13 @@ int peers_open(struct node *node)
         error = fabric_tcp_open(&config, &node->tcp);
     if (error == 0 && node->tcp != NULL)
         error = faulty_stack(node, &config, &node->tcp);
+    if (error == 0 && node->tcp != NULL)
+        error = bulk_stream_open(node, &node->stream);
     return error;
 }
 
-static void blob_add(struct bytes_writer *writer, struct fabric *fabric, enum address_kind kind)
+static void blob_add(struct bytes_writer *writer, enum address_kind kind, const void *blob, size_t size)
 {
-    uint8_t blob[FABRIC_ADDRESS_MAX];
-    size_t size = fabric == NULL ? 0 : fabric_address(fabric, blob);
-
     if (size == 0)
         return;
     bytes_put_u8(writer, (uint8_t)kind);
@@ -222,9 +223,15 @@ static void self_describe(struct node *node, struct agent_peer *self)
 {
     struct bytes_writer writer = {self->blob, sizeof(self->blob), false};
 
+    uint8_t blob[FABRIC_ADDRESS_MAX];
+
     host_name(self->host, sizeof(self->host));
-    blob_add(&writer, node->shm, ADDRESS_SHM);
-    blob_add(&writer, node->tcp, ADDRESS_TCP);
+    if (node->shm != NULL)
+        blob_add(&writer, ADDRESS_SHM, blob, fabric_address(node->shm, blob));
+    if (node->tcp != NULL)
+        blob_add(&writer, ADDRESS_TCP, blob, fabric_address(node->tcp, blob));
+    if (node->stream != NULL)
+        blob_add(&writer, ADDRESS_BULK, blob, bulk_stream_address(node->stream, (char *)blob, sizeof(blob)));
     ASSERT(!writer.failed);
     self->blob_bytes = (uint32_t)(sizeof(self->blob) - writer.left);
 }
@@ -255,7 +262,12 @@ static int peer_choose(struct node *node, const struct agent_peer *self, const s
 {
     bool one_host = self->host[0] != '\0' && strcmp(self->host, peer->host) == 0;
     size_t size = 0;
-    const uint8_t *address = one_host && node->shm != NULL ? blob_find(peer, ADDRESS_SHM, &size) : NULL;
+    const uint8_t *bulk = node->stream != NULL ? blob_find(peer, ADDRESS_BULK, &size) : NULL;
+    const uint8_t *address;
+
+    if (bulk != NULL && bulk_stream_peer(node->stream, id, (const char *)bulk, size) != 0)
+        return error_set(-EPROTO, "node %u gave an address for bulk reads that cannot be read", id.index);
+    address = one_host && node->shm != NULL ? blob_find(peer, ADDRESS_SHM, &size) : NULL;
 
     node->via[id.index] = node->shm;
     if (address == NULL) {

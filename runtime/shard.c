@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "runtime/bulk.h"
+#include "runtime/bulk_stream.h"
 #include "runtime/pins.h"
 #include "runtime/request.h"
 
@@ -165,6 +166,8 @@ static int shard_open(struct node *node)
 
 static void shard_close(struct node *node)
 {
+    if (node->stream != NULL) /* the start failed: nobody was served */
+        bulk_stream_close(node->stream);
     peers_close(node);
     while (node->pager != NULL && pager_is_transferring(node->pager))
         loop_run_once(node->loop, UINT64_MAX);

@@ -14,37 +14,29 @@ void wire_encode(const struct wire *wire, uint8_t header[WIRE_HEADER_BYTES])
 
     bytes_put_u8(&writer, MESSAGE_FAMILY_RUNTIME);
     bytes_put_u8(&writer, WIRE_VERSION);
-    bytes_put_u8(&writer, wire->type);
-    bytes_put_u8(&writer, wire->flags);
+    bytes_put_u16(&writer, wire->type);
     bytes_put_u32(&writer, (uint32_t)wire->result);
     bytes_put_u64(&writer, wire->id);
     bytes_put_u64(&writer, wire->a);
     bytes_put_u64(&writer, wire->b);
-    bytes_put_u64(&writer, wire->payload_bytes);
     ASSERT(!writer.failed && writer.left == 0);
 }
 
 int wire_decode(const void *bytes, size_t size_bytes, struct wire *ret_wire)
 {
     struct bytes_reader reader = {bytes, size_bytes, false};
-    struct wire wire = {.type = 0};
     uint8_t family = bytes_take_u8(&reader);
     uint8_t version = bytes_take_u8(&reader);
-    uint64_t payload_bytes;
+    uint16_t type = bytes_take_u16(&reader);
+    struct wire wire = {.result = (int32_t)bytes_take_u32(&reader)};
 
-    wire.type = bytes_take_u8(&reader);
-    wire.flags = bytes_take_u8(&reader);
-    wire.result = (int32_t)bytes_take_u32(&reader);
     wire.id = bytes_take_u64(&reader);
     wire.a = bytes_take_u64(&reader);
     wire.b = bytes_take_u64(&reader);
-    payload_bytes = bytes_take_u64(&reader);
-    if (reader.failed || family != MESSAGE_FAMILY_RUNTIME || version != WIRE_VERSION || wire.type == 0 ||
-        wire.type >= WIRE_TYPES || payload_bytes != reader.left ||
-        (payload_bytes != 0) != (wire.type == WIRE_BULK_DATA))
+    if (reader.failed || reader.left != 0 || family != MESSAGE_FAMILY_RUNTIME || version != WIRE_VERSION || type == 0 ||
+        type >= WIRE_TYPES)
         return -EBADMSG;
-    wire.payload = reader.next;
-    wire.payload_bytes = (uint32_t)payload_bytes;
+    wire.type = (uint8_t)type;
     *ret_wire = wire;
     return 0;
 }
