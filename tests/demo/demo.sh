@@ -63,6 +63,7 @@ refused)
         exit 1
     fi
     verdict '^demo: FAILED'
+    grep -q 'larger than this machine' "$scratch/output" || { cat "$scratch/output"; exit 1; }
     ;;
 *)
     exit 2
