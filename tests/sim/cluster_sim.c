@@ -253,6 +253,13 @@ static void env_done(void *context, uint64_t token, int result, uint64_t value)
     }
 }
 
+static void env_extents_taken(void *context, uint64_t first, uint64_t count)
+{
+    (void)context;
+    (void)first;
+    (void)count;
+}
+
 static void env_extents_freed(void *context, uint64_t first, uint64_t count)
 {
     struct node *node = context;
@@ -536,7 +543,7 @@ static void sim_start(struct sim *sim, uint64_t seed, unsigned planted)
         node->is_alive = true;
         node->left = 48;
         node->view_due_ns = US + draw(sim, 2 * MS);
-        node->env = (struct cluster_env){node, env_send, env_done, env_extents_freed, env_suspect};
+        node->env = (struct cluster_env){node, env_send, env_done, env_extents_taken, env_extents_freed, env_suspect};
         node->cluster = calloc(1, cluster_bytes(&limits));
         ASSERT(node->cluster != NULL);
         cluster_init(node->cluster, &limits, &node->env, node_of(i));

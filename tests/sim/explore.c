@@ -27,6 +27,7 @@
 #define VISITED_MAX   (VISITED_COUNT / 4 * 3)
 #define DEPTH_MAX     2000
 #define CHOICES_MAX   64
+#define LIVE_NEW      UINT16_MAX
 #define PROGRAM_MAX   4
 #define FAULTS_MAX    3 /* of one operation; an instruction on two pages needs two */
 
@@ -101,9 +102,16 @@ static const struct scenario scenarios[] = {
     {"death of a lock's owner", 1, 1, 1000, 0, {{LOCK(0, 1), END}, {LOCK(0, 1), END}, {LOCK(0, 0), END}}},
 };
 
+/*
+ * A state on the way. A step changes the protocol's memory of one node only, so a level keeps its own copy of that
+ * node's and refers to an earlier level's copy of the others'.
+ */
 struct level {
     struct event choices[CHOICES_MAX];
-    uint8_t *saved;
+    uint8_t *world;
+    uint8_t *block;                       /* of the nodes that owner[] says are kept here */
+    uint16_t owner[WORLD_NODES_MAX];      /* which level keeps the node's block */
+    uint64_t block_hash[WORLD_NODES_MAX]; /* of those kept here */
     unsigned count, next;
 };
 
@@ -112,6 +120,8 @@ struct explorer {
     struct world *world;
     uint64_t *visited;
     struct level *levels;
+    uint16_t live[WORLD_NODES_MAX];      /* the level whose copy equals the node's block now, or LIVE_NEW */
+    uint64_t live_hash[WORLD_NODES_MAX]; /* valid unless LIVE_NEW */
     unsigned depth, depth_max;
     uint64_t states, steps, ends, pruned;
     time_t until;
@@ -190,44 +200,71 @@ static struct world *scenario_world(const struct scenario *scenario)
 
 /* ---- states ------------------------------------------------------------------------------------------------------ */
 
-static size_t saved_bytes(const struct world *world)
+#define SAVED_BYTES offsetof(struct world, traces_count)
+
+static uint8_t *live_block(const struct world *world, unsigned node)
 {
-    return offsetof(struct world, traces_count) + world->size_bytes - sizeof(*world);
+    return (uint8_t *)(uintptr_t)(world + 1) + node * world->coherence_bytes;
 }
 
-static void state_save(const struct world *world, uint8_t *saved)
+static void state_save(struct explorer *explorer, struct level *level)
 {
-    size_t head = offsetof(struct world, traces_count);
+    struct world *world = explorer->world;
 
-    memcpy(saved, world, head);
-    memcpy(saved + head, world + 1, world->size_bytes - sizeof(*world));
+    if (level->world == NULL) {
+        level->world = malloc(SAVED_BYTES);
+        level->block = malloc(world->coherence_bytes * WORLD_NODES_MAX);
+        ASSERT(level->world != NULL && level->block != NULL);
+    }
+    memcpy(level->world, world, SAVED_BYTES);
+    for (unsigned node = 0; node < WORLD_NODES_MAX; node++) {
+        if (explorer->live[node] == LIVE_NEW) {
+            memcpy(level->block + node * world->coherence_bytes, live_block(world, node), world->coherence_bytes);
+            level->block_hash[node] = explorer->live_hash[node];
+            explorer->live[node] = (uint16_t)(level - explorer->levels);
+        }
+        level->owner[node] = explorer->live[node];
+    }
 }
 
-static void state_restore(struct world *world, const uint8_t *saved)
+static void state_restore(struct explorer *explorer, const struct level *level)
 {
-    size_t head = offsetof(struct world, traces_count);
+    struct world *world = explorer->world;
 
-    memcpy(world, saved, head);
-    memcpy(world + 1, saved + head, world->size_bytes - sizeof(*world));
+    memcpy(world, level->world, SAVED_BYTES);
+    for (unsigned node = 0; node < WORLD_NODES_MAX; node++) {
+        const struct level *owner = &explorer->levels[level->owner[node]];
+
+        if (explorer->live[node] == level->owner[node])
+            continue;
+        memcpy(live_block(world, node), owner->block + node * world->coherence_bytes, world->coherence_bytes);
+        explorer->live[node] = level->owner[node];
+        explorer->live_hash[node] = owner->block_hash[node];
+    }
 }
 
 /* Messages count by their place in their queue, not by where they lie. */
-static uint64_t state_hash(struct world *world)
+static uint64_t state_hash(struct explorer *explorer)
 {
+    struct world *world = explorer->world;
     uint64_t hash = XXH3_64bits(world->nodes, offsetof(struct world, channels) - offsetof(struct world, nodes));
 
     for (unsigned i = 0; i < WORLD_NODES_MAX * WORLD_NODES_MAX * PLANES_COUNT; i++)
         for (uint16_t slot = net_channel(world, i)->first; slot != 0; slot = world->messages[slot - 1].next)
             hash = XXH3_64bits_withSeed(&world->messages[slot - 1], offsetof(struct message_slot, next), hash + i);
     hash = XXH3_64bits_withSeed(world->events, world->events_count * sizeof(world->events[0]), hash);
-    hash = XXH3_64bits_withSeed(world + 1, world->size_bytes - sizeof(*world), hash);
+    for (unsigned node = 0; node < WORLD_NODES_MAX; node++) {
+        if (explorer->live[node] == LIVE_NEW)
+            explorer->live_hash[node] = XXH3_64bits(live_block(world, node), world->coherence_bytes);
+        hash = XXH3_64bits_withSeed(&explorer->live_hash[node], sizeof(uint64_t), hash);
+    }
     return hash == 0 ? 1 : hash;
 }
 
 /* True: not seen before; it is now. */
 static bool state_is_new(struct explorer *explorer)
 {
-    uint64_t hash = state_hash(explorer->world);
+    uint64_t hash = state_hash(explorer);
     size_t at = hash >> (64 - VISITED_BITS);
 
     while (explorer->visited[at] != 0) {
@@ -323,10 +360,8 @@ static void level_push(struct explorer *explorer)
         end_check(explorer->world);
         return;
     }
-    if (level->saved == NULL)
-        level->saved = malloc(saved_bytes(explorer->world));
-    ASSERT(level->saved != NULL && explorer->depth + 1 < DEPTH_MAX);
-    state_save(explorer->world, level->saved);
+    ASSERT(explorer->depth + 1 < DEPTH_MAX);
+    state_save(explorer, level);
     explorer->depth++;
     if (explorer->depth > explorer->depth_max)
         explorer->depth_max = explorer->depth;
@@ -357,8 +392,9 @@ static void walk(struct explorer *explorer)
             continue;
         }
         if (level->next > 0)
-            state_restore(world, level->saved);
+            state_restore(explorer, level);
         explorer->steps++;
+        explorer->live[level->choices[level->next].node] = LIVE_NEW;
         choice_execute(world, &level->choices[level->next++]);
         if (world->is_failed)
             break;
@@ -378,7 +414,7 @@ static void failure_print(struct explorer *explorer)
 
     printf("scenario \"%s\" fails after %u steps: checker %s: %s\n", explorer->scenario->name, depth, world->checker,
            world->failure);
-    state_restore(world, explorer->levels[0].saved);
+    state_restore(explorer, &explorer->levels[0]);
     world->is_verbose = true;
     if (setjmp(running.out) != 0)
         return;
@@ -386,7 +422,13 @@ static void failure_print(struct explorer *explorer)
         choice_execute(world, &explorer->levels[i].choices[explorer->levels[i].next - 1]);
 }
 
-/* 0: every promise kept; else the failed checker's name is copied. */
+static void level_free(struct level *level)
+{
+    free(level->world);
+    free(level->block);
+}
+
+/* True: every promise kept; else the failed checker's name is copied. */
 static bool explore(const struct scenario *scenario, time_t until, char *ret_checker)
 {
     struct explorer explorer = {.scenario = scenario, .until = until};
@@ -398,6 +440,8 @@ static bool explore(const struct scenario *scenario, time_t until, char *ret_che
     explorer.world = scenario_world(scenario);
     running.world = explorer.world;
     signal(SIGABRT, aborted);
+    for (unsigned node = 0; node < WORLD_NODES_MAX; node++)
+        explorer.live[node] = LIVE_NEW;
     if (setjmp(running.out) == 0) {
         (void)state_is_new(&explorer);
         level_push(&explorer);
@@ -412,7 +456,7 @@ static bool explore(const struct scenario *scenario, time_t until, char *ret_che
         failure_print(&explorer);
     }
     for (unsigned i = 0; i < DEPTH_MAX; i++)
-        free(explorer.levels[i].saved);
+        level_free(&explorer.levels[i]);
     free(explorer.levels);
     free(explorer.visited);
     world_destroy(explorer.world);
