@@ -107,6 +107,7 @@ static void apply_take(struct cluster *cluster, const struct cluster_change *cha
         cluster->high_water = end;
     if (cluster->lowest_free == change->first_extent)
         cluster->lowest_free = end;
+    cluster->env.extents_taken(cluster->env.context, change->first_extent, change->extents_count);
 }
 
 static void apply_give(struct cluster *cluster, const struct cluster_change *change)

@@ -270,6 +270,15 @@ static void env_cluster_send(void *context, struct node_id to, const void *bytes
     peers_send(node, to, PLANE_CONTROL, &part, 1);
 }
 
+/* What was poisoned because it belonged to no allocation does now. */
+static void env_extents_taken(void *context, uint64_t first_extent, uint64_t extents_count)
+{
+    struct node *node = context;
+
+    for (uint64_t i = 0; i < extents_count; i++)
+        pager_forget(node->pager, page_of((first_extent + i) * EXTENT_PAGES));
+}
+
 static void env_extents_freed(void *context, uint64_t first_extent, uint64_t extents_count)
 {
     struct node *node = context;
@@ -279,7 +288,7 @@ static void env_extents_freed(void *context, uint64_t first_extent, uint64_t ext
         struct page_id first = page_of((first_extent + i) * EXTENT_PAGES);
 
         coherence_forget(node->coherence, first, EXTENT_PAGES);
-        pager_forget(node->pager, first, EXTENT_PAGES);
+        pager_forget(node->pager, first);
         table_forget(node->homes, first);
     }
 }
@@ -316,6 +325,7 @@ void env_init(struct node *node)
         .context = node,
         .send = env_cluster_send,
         .done = env_done,
+        .extents_taken = env_extents_taken,
         .extents_freed = env_extents_freed,
         .suspect = env_suspect,
     };

@@ -83,6 +83,8 @@ static int window_agree(struct node *node, const struct agent_place *place, stru
     }
     if (node->config.window_base != 0)
         *ret_base = node->config.window_base;
+    if (*ret_base == 0 && bits == 0)
+        *ret_base = agent_window_base(0); /* reserving it says what stands in the way */
     if (*ret_base == 0)
         return error_set(-EADDRINUSE, "no range of %lu GiB of addresses is free on all nodes; lower options "
                          "window.shared and window.private, or set window.base",

@@ -289,14 +289,15 @@ static void poison_lift(struct pager *pager, struct page_id page)
         log_error("make page %lu usable again: %s", page.index, strerror(-error));
 }
 
-void pager_forget(struct pager *pager, struct page_id first, uint64_t pages_count)
+void pager_forget(struct pager *pager, struct page_id first)
 {
-    for (uint64_t i = 0; i < pages_count; i++) {
+    ASSERT(first.index % EXTENT_PAGES == 0);
+    if (table_find(pager->pages, first) == NULL)
+        return; /* never touched here */
+    for (uint64_t i = 0; i < EXTENT_PAGES; i++) {
         struct page_id page = page_of(first.index + i);
         struct page_entry *entry = table_find(pager->pages, page);
 
-        if (entry == NULL)
-            continue;
         pager_release_bytes(pager, page, entry);
         if ((page_word_change(entry, WORD_RIGHTS | WORD_POISONED, 0) & WORD_POISONED) != 0)
             poison_lift(pager, page);
@@ -555,6 +556,14 @@ static int prefetch_create(struct pager *pager)
     return 0;
 }
 
+/* Above what placement keeps free in CXL: else nothing would ever move on from there. */
+static uint32_t cxl_low_of(uint32_t slots)
+{
+    uint32_t kept = slots / 16 < 256 ? slots / 16 : 256;
+
+    return kept + placement_marks_of(slots).low;
+}
+
 int pager_create(const struct pager_config *config, struct pager **ret_pager)
 {
     struct pager *pager;
@@ -573,7 +582,7 @@ int pager_create(const struct pager_config *config, struct pager **ret_pager)
     pager->marks = placement_marks_of(pager->budget_frames);
     error = frames_create(pager);
     if (config->tiers[TIER_CXL] != NULL)
-        pager->cxl_low = placement_marks_of((uint32_t)tier_slots_free(config->tiers[TIER_CXL])).low;
+        pager->cxl_low = cxl_low_of((uint32_t)tier_slots_free(config->tiers[TIER_CXL]));
     if (error == 0)
         error = prefetch_create(pager);
     if (error == 0)

@@ -103,8 +103,8 @@ bool pager_hold(struct pager *pager, struct page_id page);
 bool pager_is_crowded(const struct pager *pager);
 /* All bytes of a shared run into memory (mapped or not); true when they are. */
 bool pager_gather(struct pager *pager, struct page_id first, unsigned pages_count);
-/* The pages are freed: forget their bytes and rights. */
-void pager_forget(struct pager *pager, struct page_id first, uint64_t pages_count);
+/* The extent's pages are freed, or given out anew: forget their bytes, rights and poison. */
+void pager_forget(struct pager *pager, struct page_id first);
 
 /* ---- private memory -------------------------------------------------------------------------------------------- */
 

@@ -433,6 +433,7 @@ static unsigned round_sort(struct pager *pager, const struct frame_id *frames, u
             frames_push_tail(pager->frames, frames[i], FRAME_MAPPED);
             continue;
         }
+        ASSERT(entry->place == frames[i].index);
         if (page_has(entry, WORD_CLEAN)) {
             clean->frames[clean->count++] = frames[i];
             continue;

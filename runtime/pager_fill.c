@@ -12,7 +12,6 @@
 
 #define FIRST_READ_PAGES 32 /* a long run is read in two transfers, so that the demanded page does not wait for all */
 #define PARKED_MAX      16 /* triggers held in buffers at a time */
-#define PREFETCHED_ROOM 64  /* frames that prefetch leaves for demand */
 
 uint32_t pager_frames_used(const struct pager *pager)
 {
@@ -33,6 +32,7 @@ bool pager_frame_take(struct pager *pager, struct page_id page, struct frame_id 
 void pager_frame_attach(struct pager *pager, struct page_entry *entry, struct frame_id frame, enum page_where where,
                         bool prefetched)
 {
+    ASSERT(!page_is_in_memory(entry)); /* a page has one frame */
     page_set_where(entry, where, frame.index);
     placement_inserted(pager->placement, pager->frames, frame, prefetched);
     if (where == WHERE_LIMBO)
@@ -230,6 +230,15 @@ static bool fill_run(struct pager *pager, struct page_id first, unsigned pages_c
     return true;
 }
 
+/* Frames that prefetch may take now; the rest is for demand and replies. */
+static unsigned prefetch_room(const struct pager *pager)
+{
+    uint32_t kept = pager->marks.reserve + (pager->budget_frames / 64 < 64 ? pager->budget_frames / 64 : 64);
+    uint32_t used = pager_frames_used(pager) + kept;
+
+    return used < pager->budget_frames ? pager->budget_frames - used : 0;
+}
+
 /* Pages that a predictor proposed, wherever they are now. Stops when only demand may have the frames that are left. */
 static void prefetch_run_start(struct pager *pager, const struct prefetch_run *run)
 {
@@ -240,11 +249,12 @@ static void prefetch_run_start(struct pager *pager, const struct prefetch_run *r
         struct page_entry *entry = table_find(pager->pages, page);
         unsigned length = 1;
 
-        if (pager_frames_used(pager) + PREFETCHED_ROOM + PAGER_RUN_MAX > pager->budget_frames)
+        if (prefetch_room(pager) == 0)
             return;
         if (entry != NULL && page_where(entry) == WHERE_NVME) {
             length = run_length(pager, page, run->stride == 1 ? run->count - i : 1);
             length = length < PAGER_RUN_MAX ? length : PAGER_RUN_MAX;
+            length = length < prefetch_room(pager) ? length : prefetch_room(pager);
             if (!fill_run(pager, page, length, NULL, run))
                 return;
             pager->stats.prefetched_pages += length;
@@ -275,9 +285,11 @@ void pager_fill_start(struct pager *pager, struct page_id page, const struct sta
 
     if (fault != NULL)
         pager_predict(pager, page, fault->thread, &run);
-    if (run.count > 0 && run.stride == 1 && run.first.index == page.index + 1 &&
-        pager_frames_used(pager) + PREFETCHED_ROOM + FIRST_READ_PAGES < pager->budget_frames)
-        length = run_length(pager, page, run.count + 1 < FIRST_READ_PAGES ? run.count + 1 : FIRST_READ_PAGES);
+    if (run.count > 0 && run.stride == 1 && run.first.index == page.index + 1) {
+        length = run.count + 1 < FIRST_READ_PAGES ? run.count + 1 : FIRST_READ_PAGES;
+        length = length < prefetch_room(pager) ? length : prefetch_room(pager);
+        length = run_length(pager, page, length > 0 ? length : 1);
+    }
     if (!fill_run(pager, page, length, fault, &run)) {
         if (fault != NULL)
             pager_stall(pager, fault);
@@ -358,12 +370,12 @@ static int fill_place(struct pager *pager, struct fill *fill, unsigned i, bool k
 }
 
 /* A run of pages that are all to be mapped read-only: one call of the kernel. */
-static unsigned fill_place_run(struct pager *pager, struct fill *fill, unsigned from)
+static unsigned fill_place_run(struct pager *pager, struct fill *fill, unsigned from, unsigned end)
 {
     struct frame_id frames[PAGER_RUN_MAX];
     unsigned count = 0;
 
-    while (from + count < fill->pages_count && !fill->cancelled[from + count]) {
+    while (from + count < end && !fill->cancelled[from + count]) {
         struct page_id page = page_of(fill->first.index + from + count);
         struct page_entry *entry = pager_entry(pager, page);
 
@@ -391,7 +403,8 @@ static unsigned fill_place_run(struct pager *pager, struct fill *fill, unsigned 
     return count;
 }
 
-static unsigned fill_deliver_some(struct pager *pager, struct fill *fill, unsigned i, bool keep)
+/* Page i of a fill, or a run from there on up to `end`. Returns how many were dealt with. */
+static unsigned fill_deliver_some(struct pager *pager, struct fill *fill, unsigned i, unsigned end, bool keep)
 {
     struct page_id page = page_of(fill->first.index + i);
     unsigned placed;
@@ -401,7 +414,7 @@ static unsigned fill_deliver_some(struct pager *pager, struct fill *fill, unsign
         tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){fill->transfer.first.index + i});
         return 1;
     }
-    placed = keep ? fill_place_run(pager, fill, i) : 0;
+    placed = keep ? fill_place_run(pager, fill, i, end) : 0;
     if (placed > 0)
         return placed;
     error = fill_place(pager, fill, i, keep);
@@ -456,7 +469,7 @@ static bool fill_deliver(struct pager *pager, struct fill *fill)
         if (page_is(page_of(fill->first.index + i), fill->trigger))
             trigger = i++;
         else
-            i += fill_deliver_some(pager, fill, i, keep);
+            i += fill_deliver_some(pager, fill, i, fill->pages_count, keep);
     }
     if (trigger == PAGER_RUN_MAX)
         return false;
@@ -465,7 +478,7 @@ static bool fill_deliver(struct pager *pager, struct fill *fill)
     if (fill_park(pager, fill, trigger))
         return true;
     fill->trigger = PAGE_NONE;
-    fill_deliver_some(pager, fill, trigger, keep);
+    fill_deliver_some(pager, fill, trigger, trigger + 1, keep);
     return false;
 }
 
@@ -481,7 +494,7 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
     fill->trigger = PAGE_NONE;
     fill->demanded = fault != NULL ? page : PAGE_NONE;
     fill->is_write = fault != NULL && fault->is_write;
-    fill_deliver_some(pager, fill, 0, nvme_has_plenty(pager));
+    fill_deliver_some(pager, fill, 0, 1, nvme_has_plenty(pager));
     fill->pages_count = 0;
     tier_buffers_put(pager->buffers, memory, 1);
     if (fault != NULL && fault->thread != 0) {
@@ -683,11 +696,6 @@ static int extent_register(struct pager *pager, struct page_id first)
         return error;
     error = mmu_present(pager->window, first, EXTENT_PAGES, present);
     for (unsigned i = 0; error == 0 && i < EXTENT_PAGES; i++) {
-        struct page_entry *entry = pager_entry(pager, page_of(first.index + i));
-
-        if (entry == NULL)
-            return -ENOMEM;
-        page_set_rights(entry, ACCESS_WRITE);
         if (present[i])
             present_adopt(pager, page_of(first.index + i));
     }
@@ -766,7 +774,7 @@ void pager_private_give(struct pager *pager, struct page_id first, uint64_t page
         struct page_id extent = page_of(first.index + at);
 
         if (!fresh_remove(pager, extent)) {
-            pager_forget(pager, extent, EXTENT_PAGES);
+            pager_forget(pager, extent);
             if (mmu_unregister(pager->mmu, extent, EXTENT_PAGES) != 0)
                 NEVER("what was registered can be unregistered");
         }

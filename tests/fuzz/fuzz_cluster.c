@@ -97,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                           .names_max = 4,
                                           .heartbeat_ns = 100,
                                           .suspect_ns = 1000};
-    const struct cluster_env env = {NULL, send_nowhere, done, freed, suspect};
+    const struct cluster_env env = {NULL, send_nowhere, done, freed, freed, suspect};
     const struct view all = {{1}, 7}, alone = {{2}, 2};
 
     /* Once as the keeper, once as a member. */

@@ -166,6 +166,15 @@ static inline void world_done(void *context, uint64_t number, int result, uint64
         check_barrier(node, token);
 }
 
+static inline void world_taken(void *context, uint64_t first_extent, uint64_t extents_count)
+{
+    struct world_node *node = context;
+
+    /* Called when the replica has them, on every member. */
+    for (uint64_t i = 0; i < extents_count; i++)
+        assert_int_not_equal(cluster_extent_at(node->cluster, first_extent + i)->home, 0);
+}
+
 static inline void world_freed(void *context, uint64_t first_extent, uint64_t extents_count)
 {
     struct world_node *node = context;
@@ -200,7 +209,7 @@ static inline struct world *world_open(unsigned nodes_count, uint64_t seed)
     agree_init(&world->agree, nodes_count);
     for (unsigned i = 0; i < nodes_count; i++) {
         struct world_node *node = &world->nodes[i];
-        struct cluster_env env = {node, world_send, world_done, world_freed, world_suspect};
+        struct cluster_env env = {node, world_send, world_done, world_taken, world_freed, world_suspect};
 
         node->world = world;
         node->index = i;
