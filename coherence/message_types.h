@@ -14,33 +14,46 @@ enum message_payload {
     PAYLOAD_PAGE,
 };
 
+/* clang-format off */
 /*
  * Pages
  *   get-shared, get-exclusive  R to H. Low bits of c: GET_HAS_COPY.
  *   put                        R to H: take this exclusive page back.
  *   invalidate                 H to S: forget your copy.
- *   recall-shared/-exclusive   H to O: give the bytes to `requester`, keep a copy / nothing. request, c: the
- * requester's. invalidated                S to H. recalled                   O to H: the bytes went to the requester.
- * POISONED: there are none. write-back                 O to H: the bytes. a: 1 when a copy is kept. data O to R: the
- * bytes. a: enum access granted. grant                      H to R. a: enum access granted; without payload, ZERO and
- * POISONED: your copy is current. confirm                    R to H. a: CONFIRM_*. again                      S to H:
- * the recall that could not be kept can be sent again. nack                       H to R. a: a positive errno. put-done
- * H to R. Atomics and reads atomic                     R to H. a: argument, b: expected; low bits of c: see
- * atomic_operation(). atomic-done                H to R. a: old value, b: a positive errno or 0. read R to H. page:
- * first, a: pages. read-ready                 H to R. a: a positive errno or 0. read-end                   R to H:
- * request, c of the read. Locks: page is the page that decides the home; a: first unit, b: units, low bits of c:
- * LOCK_WIRE_*. lock                       R to H. lock-wanted                H to holder. requester, credit: the next
- * waiter and its request, a: that one's c; or NONE. lock-busy                  holder to H: a thread holds it, a try
- * fails. lock-grant                 H or the last holder to R. a: a positive errno (EOWNERDEAD) or 0. lock-refused H to
- * R. a: a positive errno. lock-release               holder to H. lock-passed                holder to H: given up, and
- * granted to `requester`, whose request is `credit`. lock-cancel                R to H: not wanted any more.
- * Conditions: a: the word.
+ *   recall-shared, -exclusive  H to O: give the bytes to `requester`, keep a copy / nothing. request, c: that one's.
+ *   invalidated                S to H.
+ *   recalled                   O to H: the bytes went to the requester. POISONED: there are none.
+ *   write-back                 O to H: the bytes. a: 1 when a copy is kept.
+ *   data                       O to R: the bytes. a: enum access granted.
+ *   grant                      H to R. a: enum access granted; without payload, ZERO and POISONED: the copy is current.
+ *   confirm                    R to H. a: CONFIRM_*.
+ *   again                      S to H: the recall that could not be kept can be sent again.
+ *   nack                       H to R. a: a positive errno.
+ *   put-done                   H to R.
+ * Atomics and reads
+ *   atomic                     R to H. a: argument, b: expected; low bits of c: atomic_operation_of().
+ *   atomic-done                H to R. a: old value, b: a positive errno or 0.
+ *   read                       R to H. page: first, a: pages.
+ *   read-ready                 H to R. a: a positive errno or 0.
+ *   read-end                   R to H: request, c of the read.
+ * Locks. page: decides the home. a: first unit, b: units, low bits of c: LOCK_WIRE_*
+ *   lock                       R to H.
+ *   lock-wanted                H to holder. requester: the next waiter, or NODE_NONE; credit, a, b, sequence: that
+ *                              one's request, c, first unit and units. Low bits of c: LOCK_WIRE_TRY.
+ *   lock-busy                  holder to H: a thread holds it, a try fails.
+ *   lock-grant                 H or the last holder to R. credit: EOWNERDEAD or 0.
+ *   lock-refused               H to R. credit: a positive errno.
+ *   lock-release               holder to H.
+ *   lock-passed                holder to H: granted to `requester`, whose request is `credit`.
+ *   lock-cancel                R to H: not wanted any more.
+ * Conditions. page: decides the home. a: the word.
  *   cond-wait, cond-cancel     R to H.
  *   cond-waiting               H to R: registered.
- *   cond-woken                 H to R. a: 0, ECANCELED or ENOSPC.
+ *   cond-woken                 H to R. credit: 0, ECANCELED or ENOSPC.
  *   cond-wake                  R to H. b: 1 for all.
  *   cond-wake-done             H to R.
  */
+/* clang-format on */
 #define MESSAGE_TYPES(X)                                                                                               \
     X(MESSAGE_GET_SHARED, "get-shared", CLASS_REQUEST, PAYLOAD_NONE)                                                   \
     X(MESSAGE_GET_EXCLUSIVE, "get-exclusive", CLASS_REQUEST, PAYLOAD_NONE)                                             \
