@@ -67,8 +67,8 @@ void log_line(enum log_level level, const char *format, ...)
 _Noreturn void assert_failed(const char *condition, const char *file, int line)
 {
     char text[512];
-    int used = snprintf(text, sizeof(text), "tiermesh %s: bug: %s does not hold at %s:%d\n", log_context.name, condition,
-                        file, line);
+    int used = snprintf(text, sizeof(text), "tiermesh %s: bug: %s does not hold at %s:%d\n", log_context.name,
+                        condition, file, line);
 
     write_all(text, (size_t)used < sizeof(text) ? (size_t)used : sizeof(text) - 1);
     abort();

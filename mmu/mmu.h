@@ -112,6 +112,12 @@ int mmu_open(const struct mmu_window *window, const struct mmu_features *feature
  */
 void mmu_close(struct mmu *mmu);
 
+/*
+ * Every touch of shared memory raises SIGBUS from now on, those that wait included; private memory goes on. For a node
+ * that is no member any more. No other call may name shared pages afterwards. 0 or -errno with a sentence.
+ */
+int mmu_shut_shared(struct mmu *mmu) MUST_USE;
+
 int mmu_descriptor(const struct mmu *mmu);
 const struct mmu_features *mmu_features(const struct mmu *mmu);
 

@@ -157,6 +157,18 @@ void mmu_close(struct mmu *mmu)
     free(mmu);
 }
 
+int mmu_shut_shared(struct mmu *mmu)
+{
+    void *base = (void *)(uintptr_t)mmu->window.base;
+    struct uffdio_range range = {mmu->window.base, mmu->window.shared_bytes};
+
+    if (mmap(base, mmu->window.shared_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE,
+             mmu->sigbus_fd, 0) != base)
+        return error_set(-errno, "remap the shared half of the window: %m");
+    ioctl(mmu->fd, UFFDIO_WAKE, &range);
+    return 0;
+}
+
 int mmu_descriptor(const struct mmu *mmu)
 {
     return mmu->fd;

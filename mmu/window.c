@@ -220,12 +220,24 @@ close_memfd:
     return error;
 }
 
+/* The thread sanitizer ends the process when a mapping outside its range is asked for. */
+#if defined(__SANITIZE_THREAD__)
+#define SANITIZER_END 0x8000000000U
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SANITIZER_END 0x8000000000U
+#endif
+#endif
+#ifndef SANITIZER_END
+#define SANITIZER_END UINT64_MAX
+#endif
+
 bool mmu_window_is_free(uint64_t base, uint64_t size_bytes)
 {
     void *wanted = (void *)(uintptr_t)base;
     void *got;
 
-    if (!window_is_valid(base, size_bytes, 0))
+    if (!window_is_valid(base, size_bytes, 0) || base + size_bytes > SANITIZER_END)
         return false;
     got = mmap(wanted, size_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if (got == MAP_FAILED)

@@ -2,8 +2,8 @@
 /*
  * bulk.h - copying runs of pages from their home without taking rights: what dsm_read() uses for remote runs.
  *
- * The home makes the run current and keeps it in memory (coherence_read, pins) while the bytes are copied: on one host by
- * the reading thread from the home's file, else over a connection of its own (bulk_stream.h). One round trip.
+ * The home makes the run current and keeps it in memory (coherence_read, pins) while the bytes are copied: on one host
+ * by the reading thread from the home's file, else over a connection of its own (bulk_stream.h). One round trip.
  */
 #ifndef TIERMESH_RUNTIME_BULK_H
 #define TIERMESH_RUNTIME_BULK_H
@@ -26,8 +26,8 @@ int bulk_read(struct node *node, struct node_id home, struct page_id first, size
               void *buffer) MUST_USE;
 
 /*
- * The shard, for a thread of this node that will send a run to `reader`: `opener` is finished with the run's number when
- * the run is current, pinned and may be read from this node's file, until bulk_serve_close().
+ * The shard, for a thread of this node that will send a run to `reader`: `opener` is finished with the run's number
+ * when the run is current, pinned and may be read from this node's file, until bulk_serve_close().
  */
 void bulk_serve_open(struct node *node, struct node_id reader, struct page_id first, unsigned pages_count,
                      struct request *opener);

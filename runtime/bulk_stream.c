@@ -54,7 +54,7 @@ struct bulk_stream {
     struct connection connections[CONNECTIONS_MAX];
 };
 
-/* ---- sockets ---------------------------------------------------------------------------------------------------- */
+/* ---- sockets --------------------------------------------------------------------------------------------------- */
 
 static int address_parse(const char *text, size_t size, struct sockaddr_storage *ret_address, socklen_t *ret_bytes)
 {
@@ -122,7 +122,7 @@ static int receive_all(int fd, void *bytes, size_t size)
     return 0;
 }
 
-/* ---- the home ------------------------------------------------------------------------------------------------------ */
+/* ---- the home -------------------------------------------------------------------------------------------------- */
 
 static void run_open(struct request *request)
 {
@@ -275,7 +275,7 @@ static void *acceptor_main(void *argument)
     return NULL;
 }
 
-/* ---- the reader ------------------------------------------------------------------------------------------------------ */
+/* ---- the reader ------------------------------------------------------------------------------------------------ */
 
 static int connect_new(struct bulk_stream *stream, const struct stream_peer *peer)
 {
@@ -364,7 +364,7 @@ int bulk_stream_read(struct bulk_stream *stream, struct node_id home, struct pag
     return result < 0 && result > -4096 ? (int)result : 0;
 }
 
-/* ---- set-up ------------------------------------------------------------------------------------------------------------ */
+/* ---- set-up ---------------------------------------------------------------------------------------------------- */
 
 static int listener_open(struct bulk_stream *stream)
 {

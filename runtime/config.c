@@ -61,7 +61,7 @@ static const struct option_row options[] = {
     ROW("cpu", OPTION_NUMBER, cpu, "0", NULL, "processor of the shard, counted from 1; 0 for any"),
     ROW("uffd.move", OPTION_SWITCH, move, "on", NULL, "use UFFDIO_MOVE when the kernel has it"),
     ROW("uffd.poison", OPTION_SWITCH, poison, "on", NULL, "use UFFDIO_POISON when the kernel has it"),
-    ROW("uffd.wp_async", OPTION_SWITCH, wp_async, "on", NULL, "use asynchronous write protection when the kernel has it"),
+    ROW("uffd.wp_async", OPTION_SWITCH, wp_async, "on", NULL, "use asynchronous write protection if there"),
     ROW("faulty", OPTION_NUMBER, faulty_seed, "0", NULL, "test: seed of delays and cuts in the fabric; 0 for none"),
     ROW("test.disk_errors", OPTION_NUMBER, test_disk_errors, "0", NULL, "test: nvme transfers that fail"),
 };

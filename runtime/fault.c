@@ -166,7 +166,8 @@ static enum dsm_source source_of(const struct node *node, const struct fault_wai
 
     if (wait->is_upgrade)
         return DSM_FROM_UPGRADE;
-    if (extent != NULL && extent->home == node->self.index + 1 && page_where(table_find(node->pages, wait->page)) == WHERE_MAPPED)
+    if (extent != NULL && extent->home == node->self.index + 1 &&
+        page_where(table_find(node->pages, wait->page)) == WHERE_MAPPED)
         return DSM_FROM_ZERO;
     return DSM_FROM_REMOTE;
 }

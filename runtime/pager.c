@@ -95,6 +95,8 @@ static void memory_release(struct pager *pager, struct page_id page, struct page
 /* Whatever this node holds of the page's bytes is not needed any more. */
 void pager_release_bytes(struct pager *pager, struct page_id page, struct page_entry *entry)
 {
+    if (pager->shared_is_shut && pager_is_shared(pager, page))
+        return;
     switch (page_where(entry)) {
     case WHERE_NOWHERE:
         return;
@@ -133,6 +135,8 @@ static void rights_lower(struct pager *pager, struct page_id page, struct page_e
     int error = 0;
 
     page_set_rights(entry, access);
+    if (pager->shared_is_shut)
+        return;
     if (where != WHERE_MAPPED) {
         /* Threads whose fault waits for the disk or for a frame must ask the protocol anew. */
         if (where == WHERE_FILLING || pager->stalls_count > 0)
@@ -220,7 +224,7 @@ void pager_install(struct pager *pager, struct page_id page, enum access access,
 {
     struct page_entry *entry = pager_entry(pager, page);
 
-    if (entry == NULL || page_has(entry, WORD_POISONED))
+    if (entry == NULL || page_has(entry, WORD_POISONED) || pager->shared_is_shut)
         return;
     page_set_rights(entry, access);
     if (bytes != NULL) {
@@ -239,7 +243,7 @@ void pager_store(struct pager *pager, struct page_id page, const void *bytes)
     struct page_entry *entry = pager_entry(pager, page);
     struct frame_id frame;
 
-    if (entry == NULL)
+    if (entry == NULL || pager->shared_is_shut)
         return;
     pager_release_bytes(pager, page, entry);
     if (bytes == NULL)
@@ -271,7 +275,8 @@ void pager_poison(struct pager *pager, struct page_id page, const char *why)
     uint64_t address = pager->window->base + (page.index << PAGE_SHIFT);
     int error;
 
-    if (entry == NULL || (page_word_change(entry, 0, WORD_POISONED) & WORD_POISONED) != 0)
+    if (entry == NULL || (page_word_change(entry, 0, WORD_POISONED) & WORD_POISONED) != 0 ||
+        (pager->shared_is_shut && pager_is_shared(pager, page)))
         return;
     log_error("page at 0x%lx is lost: %s; touching it raises SIGBUS", address, why);
     pager->stats.poisoned_pages++;
@@ -279,6 +284,14 @@ void pager_poison(struct pager *pager, struct page_id page, const char *why)
     error = mmu_poison(pager->mmu, page);
     if (error != 0)
         log_error("poison page at 0x%lx: %s", address, strerror(-error));
+}
+
+void pager_shut_shared(struct pager *pager)
+{
+    int error = pager->shared_is_shut ? 0 : mmu_shut_shared(pager->mmu);
+
+    ASSERT(error == 0); /* else this node would go on with pages that are others' now */
+    pager->shared_is_shut = true;
 }
 
 static void poison_lift(struct pager *pager, struct page_id page)

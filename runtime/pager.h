@@ -88,9 +88,12 @@ void pager_send(struct pager *pager, struct node_id to, const struct message *me
 void pager_poison(struct pager *pager, struct page_id page, const char *why);
 int pager_atomic(struct pager *pager, struct page_id page, const struct message *operation, uint64_t *ret_old);
 
+/* This node is out: shared memory raises SIGBUS, and nothing is done to it any more. */
+void pager_shut_shared(struct pager *pager);
+
 /* ---- pins and ranges ------------------------------------------------------------------------------------------- */
 
-/* true: the page is in memory now with these rights and will stay (a pin was taken). false: being fetched; ask again. */
+/* true: the page is in memory with these rights and will stay (a pin was taken). false: being fetched; ask again. */
 bool pager_pin(struct pager *pager, struct page_id page, enum access access);
 /* A pin ended whose page is being revoked (page_unpin() said so). */
 void pager_unpinned(struct pager *pager);

@@ -57,7 +57,7 @@ static void unmap_some(struct pager *pager)
         struct page_id page = frame_page(pager, frames[i]);
         struct page_entry *entry = frame_entry(pager, frames[i]);
 
-        if (page_has(entry, WORD_PINS | WORD_REVOKING)) {
+        if (page_has(entry, WORD_PINS | WORD_REVOKING) || (pager->shared_is_shut && pager_is_shared(pager, page))) {
             frames_push_tail(pager->frames, frames[i], FRAME_MAPPED);
             continue;
         }
@@ -262,7 +262,7 @@ static void pages_free(struct pager *pager, const struct page_id *pages, unsigne
     for (unsigned i = 0; i < count;) {
         unsigned run = run_of(&pages[i], count - i);
 
-        if (pager_is_shared(pager, pages[i]) && mmu_free(pager->mmu, pages[i], run) != 0)
+        if (pager_is_shared(pager, pages[i]) && !pager->shared_is_shut && mmu_free(pager->mmu, pages[i], run) != 0)
             log_error("give memory of pages %lu + %u back: the kernel refused", pages[i].index, run);
         i += run;
     }
@@ -414,7 +414,9 @@ static unsigned batch_move(struct pager *pager, const struct batch *batch, int t
 
 static bool claim(struct pager *pager, struct frame_id frame, struct page_entry *entry)
 {
-    return page_claim(entry, pager_is_shared(pager, frame_page(pager, frame)) ? WHERE_LIMBO : WHERE_MAPPED);
+    bool is_shared = pager_is_shared(pager, frame_page(pager, frame));
+
+    return !(is_shared && pager->shared_is_shut) && page_claim(entry, is_shared ? WHERE_LIMBO : WHERE_MAPPED);
 }
 
 /* Sorts the pages: clean ones, those to be copied to one target, and those whose copy elsewhere will do (gone now). */

@@ -379,8 +379,8 @@ static unsigned fill_place_run(struct pager *pager, struct fill *fill, unsigned 
         struct page_id page = page_of(fill->first.index + from + count);
         struct page_entry *entry = pager_entry(pager, page);
 
-        if (page_is(page, fill->trigger) || page_rights(entry) == ACCESS_NONE || (fill->is_write && page_is(page, fill->demanded)) ||
-            !pager_frame_take(pager, page, &frames[count]))
+        if (page_is(page, fill->trigger) || page_rights(entry) == ACCESS_NONE ||
+            (fill->is_write && page_is(page, fill->demanded)) || !pager_frame_take(pager, page, &frames[count]))
             break;
         count++;
     }

@@ -111,6 +111,8 @@ struct pager {
     struct page_id fresh[PAGER_FRESH_MAX]; /* a ring of first pages of unregistered private extents */
     unsigned fresh_first, fresh_count;
 
+    bool shared_is_shut;
+
     struct prefetch *prefetch;
     struct stats stats;
 };

@@ -364,7 +364,10 @@ void peers_close(struct node *node)
 
 static void view_out(struct node *node)
 {
-    if (atomic_exchange(&node->is_out, 1) == 0 && !node->is_stopping)
+    if (atomic_exchange(&node->is_out, 1) != 0 || node->is_stopping)
+        return;
+    pager_shut_shared(node->pager);
+    if (!node->is_leaving)
         log_error("this node is not a member of the job any more: it was silent for too long or its agent ended; "
                   "shared memory raises SIGBUS");
 }

@@ -164,6 +164,7 @@ static int shard_open(struct node *node)
     return loop_watch(node->loop, &node->link_watch, EPOLLIN);
 }
 
+/* All but the loop: a thread that posted the last call may still be inside loop_post(). */
 static void shard_close(struct node *node)
 {
     if (node->stream != NULL) /* the start failed: nobody was served */
@@ -182,7 +183,6 @@ static void shard_close(struct node *node)
         pins_destroy(node->pins);
     if (node->bulk != NULL)
         bulk_destroy(node->bulk);
-    loop_destroy(node->loop);
 }
 
 /* ---- the loop -------------------------------------------------------------------------------------------------- */
@@ -292,6 +292,7 @@ int shard_start(struct node *node, struct agent_link *link)
     if (started == 1)
         return 0;
     pthread_join(node->thread, NULL);
+    loop_destroy(node->loop);
     if (node->start_text[0] != '\0')
         return error_set(node->start_error, "%s", node->start_text);
     return error_set(node->start_error, "start the node: %s", strerror(-node->start_error));
@@ -313,4 +314,5 @@ void shard_stop(struct node *node)
 
     request_call(&request);
     pthread_join(node->thread, NULL);
+    loop_destroy(node->loop);
 }
