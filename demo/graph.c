@@ -280,3 +280,49 @@ int graph_provide(struct job *job)
     qsort(part->provides, part->provides_count, sizeof(*part->provides), provide_compare);
     return dsm_barrier();
 }
+
+/* A block that this node loads and scans is touched once. */
+static size_t text_touched(const struct job *job)
+{
+    const char *text = job->graph->text;
+    const char *first = slice_start(job, job->node);
+    const char *stop = slice_start(job, job->node + 1);
+    size_t bytes = job_part(job)->text_bytes;
+    size_t touched = (size_t)(stop - first);
+
+    for (size_t at = job->node * TEXT_BLOCK; at < bytes; at += job->nodes_count * TEXT_BLOCK) {
+        const char *block = text + at;
+        const char *end = text + (bytes - at < TEXT_BLOCK ? bytes : at + TEXT_BLOCK);
+        const char *shared_first = block > first ? block : first;
+        const char *shared_stop = end < stop ? end : stop;
+
+        touched += (size_t)(end - block);
+        touched -= shared_first < shared_stop ? (size_t)(shared_stop - shared_first) : 0;
+    }
+    return touched;
+}
+
+size_t graph_touched(const struct job *job)
+{
+    const struct graph *graph = job->graph;
+    const struct part *ours = job_part(job);
+    size_t bytes = text_touched(job);
+
+    bytes += ours->packages_count * (sizeof(*ours->packages) + sizeof(*ours->ids));
+    bytes += ours->provided_count * sizeof(*ours->provided);
+    bytes += (ours->blocks_count + 1) * RANK_BLOCK * (sizeof(*graph->rank) + sizeof(uint64_t) + sizeof(uint32_t));
+    bytes += graph->edges_count / job->nodes_count * sizeof(uint32_t); /* incoming */
+    bytes += graph->ids_count * sizeof(double) * 2;                    /* contributions */
+    bytes += graph->ids_count / job->nodes_count * sizeof(*graph->packages);
+    for (unsigned node = 0; node < job->nodes_count; node++) {
+        const struct part *part = &graph->parts[node];
+
+        bytes += part->packages_count * (sizeof(*part->hashes) + sizeof(*part->ids) * (node != job->node));
+        bytes += (part->names_mask + 1) * sizeof(*part->names);
+        bytes += part->provided_count * sizeof(*part->provided) * (node != job->node);
+        bytes += part->provides_count * sizeof(*part->provides);
+        bytes += (part->unique_count + 1) * sizeof(*part->out_start);
+        bytes += part->out_start[part->unique_count] * sizeof(*part->out_targets);
+    }
+    return bytes;
+}

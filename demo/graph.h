@@ -54,6 +54,7 @@ struct part {
 
     size_t blocks_count; /* of the ids it ranks */
     struct block_sum *sums[2];
+    size_t touched_bytes; /* of shared memory, by this node, counted by the program itself */
     struct dsm_stats stats;
 };
 
@@ -101,6 +102,9 @@ int graph_intern(struct job *job);
 int graph_number(struct job *job);
 int graph_provide(struct job *job);
 int graph_link(struct job *job);
+
+/* How many different bytes of shared memory this node has touched in the steps above and in graph_rank(). */
+size_t graph_touched(const struct job *job);
 
 /* The package of that name, after graph_intern(); NULL when there is none. */
 const struct name_slot *name_find(const struct job *job, uint64_t hash);

@@ -92,6 +92,7 @@ static int work(struct job *job, const struct inputs *inputs)
         return result;
     tell(job, &since, "sections", job->graph->sections_count);
     job->doing = "gather the figures";
+    job_part(job)->touched_bytes = graph_touched(job);
     result = dsm_stats(&job_part(job)->stats, sizeof(struct dsm_stats));
     return result != 0 ? result : dsm_barrier();
 }

@@ -108,11 +108,6 @@ static uint64_t locks(const struct dsm_stats *stats)
     return stats->locks_taken;
 }
 
-static uint64_t touched(const struct dsm_stats *stats)
-{
-    return stats->touched_pages;
-}
-
 static uint64_t metadata_kibibytes(const struct dsm_stats *stats)
 {
     return stats->metadata_bytes / 1024;
@@ -129,13 +124,15 @@ static void table_rest(const struct graph *graph, unsigned nodes_count)
     table_row("KiB sent", graph, nodes_count, kibibytes);
     table_row("locks taken", graph, nodes_count, locks);
     table_row("metadata, KiB", graph, nodes_count, metadata_kibibytes);
-    table_row("pages touched", graph, nodes_count, touched);
-    printf("%-28s", "DDR budget of touched, %");
+    printf("%-28s", "pages the program touched");
+    for (unsigned node = 0; node < nodes_count; node++)
+        printf("  %22llu", (count)graph->parts[node].touched_bytes / DSM_PAGE_BYTES);
+    printf("\n%-28s", "DDR budget, % of these");
     for (unsigned node = 0; node < nodes_count; node++) {
-        const struct dsm_stats *stats = &graph->parts[node].stats;
-        double share = 100.0 * (double)stats->tier_budget_pages[DSM_TIER_DDR] / (double)(stats->touched_pages + 1);
+        const struct part *part = &graph->parts[node];
+        double budget_bytes = (double)part->stats.tier_budget_pages[DSM_TIER_DDR] * DSM_PAGE_BYTES;
 
-        printf("  %22.1f", share);
+        printf("  %22.1f", 100 * budget_bytes / (double)(part->touched_bytes + 1));
     }
     printf("\n");
 }
