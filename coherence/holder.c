@@ -223,9 +223,9 @@ void holder_receive(struct coherence *c, const struct message *message, uint64_t
         stale(c); /* P15: the home repeats one that is waiting */
         return;
     }
-    if (message->type == MESSAGE_INVALIDATE ? entry->state == PAGE_EXCLUSIVE
-                                            : (int32_t)(message->sequence - entry->sequence) <= 0) {
-        stale(c); /* P15 */
+    if ((int32_t)(message->sequence - entry->sequence) <= 0 ||
+        (message->type == MESSAGE_INVALIDATE && entry->state == PAGE_EXCLUSIVE)) {
+        stale(c); /* P15: what came with transaction n is not meant by n or an earlier one (P8) */
         return;
     }
     if (holder_take(c, message->page, &recall, now_ns) == 0)

@@ -171,6 +171,7 @@ static void recall_owner(struct coherence *c, struct transaction *t, uint8_t typ
     if (!node_is(owner, c->self)) {
         t->recall = type;
         t->is_direct = t->is_confirm_awaited = !node_is(to, c->self);
+        t->source = t->is_direct ? node_bit(owner) : 0;
     }
     ask_holder(c, t, type, owner, to, now_ns);
 }
@@ -284,8 +285,8 @@ static void home_begin(struct coherence *c, struct transaction *t, struct cohere
 }
 
 /* Everything is given up: the requester gets the page. P4, P9, P10 */
-static void home_grant(struct coherence *c, struct transaction *t, struct coherence_home *home, const void *bytes,
-                       uint64_t now_ns)
+void home_grant(struct coherence *c, struct transaction *t, struct coherence_home *home, const void *bytes,
+                uint64_t now_ns)
 {
     bool is_self = node_is(t->requester, c->self);
     bool is_owner = home->owner == t->requester.index + 1;

@@ -99,6 +99,7 @@ enum phase {
 struct transaction {
     struct page_id page;
     uint64_t awaited; /* nodes whose ack or report is missing */
+    uint64_t source;  /* when direct: the owner, whose data may still be under way */
     uint64_t c, a, b;
     uint32_t sequence, request;
     struct node_id requester;
@@ -348,6 +349,8 @@ void home_ask_again(struct coherence *c, struct transaction *t, struct node_id h
 
 void served_release(struct coherence *c, const struct transaction *t);
 void home_grant_poisoned(struct coherence *c, struct transaction *t);
+void home_grant(struct coherence *c, struct transaction *t, struct coherence_home *home, const void *bytes,
+                uint64_t now_ns);
 void home_fetch(struct coherence *c, struct transaction *t, struct coherence_home *home, uint64_t now_ns);
 
 /* view.c */

@@ -532,6 +532,16 @@ void coherence_read_end(struct coherence *c, uint64_t token, uint64_t now_ns)
     }
 }
 
+/* A put alone loses nothing when the home dies: the page stays here. */
+static bool errand_has_fault(const struct coherence *c, const struct errand *errand)
+{
+    for (ref16 ref = errand->first; ref != 0; ref = request_at(c, ref)->next) {
+        if (request_at(c, ref)->kind == REQUEST_FAULT)
+            return true;
+    }
+    return false;
+}
+
 /* V5: what was asked of homes that are no members ends. */
 void requests_home_died(struct coherence *c)
 {
@@ -542,10 +552,9 @@ void requests_home_died(struct coherence *c)
         if (request.kind == REQUEST_FREE || request.kind == REQUEST_READING || node_is_member(c, request.home))
             continue;
         entry = page_entry(c, request.page);
-        if (request.kind == REQUEST_FAULT && entry != NULL && entry->pending != 0) {
-            page_poison(c, request.page, entry, "its home left the job");
-            errand_fail(c, entry->pending, entry, -EHOSTDOWN);
-        } else if (request.kind == REQUEST_PUT && entry != NULL && entry->pending != 0) {
+        if ((request.kind == REQUEST_FAULT || request.kind == REQUEST_PUT) && entry != NULL && entry->pending != 0) {
+            if (errand_has_fault(c, errand_at(c, entry->pending)))
+                page_poison(c, request.page, entry, "its home left the job");
             errand_fail(c, entry->pending, entry, -EHOSTDOWN);
         } else {
             request_put(c, (ref16)i);

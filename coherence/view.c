@@ -31,7 +31,7 @@ static void requester_died(struct coherence *c, struct transaction *t, struct co
     t->is_requester_dead = true;
     if (t->goal == GOAL_EXCLUSIVE && t->is_confirm_awaited && has_left)
         home_lost(c, home, t->page, "it was with a node that left the job");
-    if (has_owner_died)
+    if (has_owner_died || t->is_doubtful)
         home_lost(c, home, t->page, "its owner left the job");
     t->is_confirm_awaited = false;
     if (t->phase == PHASE_READERS || t->phase == PHASE_ATOMIC)
@@ -41,7 +41,7 @@ static void requester_died(struct coherence *c, struct transaction *t, struct co
 /* V2 */
 static void owner_died(struct coherence *c, struct transaction *t, struct coherence_home *home, uint64_t now_ns)
 {
-    if (!t->is_direct) {
+    if (!t->is_direct || t->is_requester_dead) {
         home_lost(c, home, t->page, "its owner left the job");
         return;
     }
@@ -52,6 +52,17 @@ static void owner_died(struct coherence *c, struct transaction *t, struct cohere
         home_grant_poisoned(c, t);
     } else if (t->goal == GOAL_SHARED && (home->flags & HOME_POISONED) == 0) {
         home_fetch(c, t, home, now_ns);
+    }
+}
+
+/* V2: the owner reported, but its data to the requester may have died with it. */
+static void source_died(struct coherence *c, struct transaction *t, struct coherence_home *home, uint64_t now_ns)
+{
+    if (t->goal == GOAL_SHARED && (home->flags & HOME_POISONED) == 0) {
+        home_grant(c, t, home, NULL, now_ns); /* it was written back: the store is current */
+    } else {
+        t->is_doubtful = true;
+        home_grant_poisoned(c, t);
     }
 }
 
@@ -66,6 +77,8 @@ static void head_members_died(struct coherence *c, struct transaction *t, struct
         requester_died(c, t, home, has_owner_died);
     else if (has_owner_died)
         owner_died(c, t, home, now_ns);
+    else if (t->is_direct && t->is_confirm_awaited && (t->source & died) != 0)
+        source_died(c, t, home, now_ns);
     home_run(c, t, NULL, now_ns);
 }
 
