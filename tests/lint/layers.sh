@@ -5,21 +5,18 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/sources.sh"
 
 # Folders that a folder may include besides itself; "dsm" is <tiermesh/dsm.h>.
-allowed() {
-    case $1 in
-    include) echo "" ;;
-    base) echo "base" ;;
-    mmu | tiers | fabric | coherence | cluster | prefetch) echo "base" ;;
-    runtime) echo "base mmu tiers fabric coherence cluster prefetch dsm" ;;
-    shim | demo) echo "dsm" ;;
-    tools) echo "base runtime dsm" ;;
-    *) echo "" ;;
-    esac
-}
+declare -A allowed=(
+    [include]="" [base]=""
+    [mmu]="base" [tiers]="base" [fabric]="base" [coherence]="base" [cluster]="base" [prefetch]="base"
+    [runtime]="base mmu tiers fabric coherence cluster prefetch dsm"
+    [shim]="dsm" [demo]="dsm"
+    [tools]="base runtime dsm"
+)
 
 while IFS=: read -r file line text; do
     folder=${file%%/*}
-    path=$(sed -E 's/^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]([^>"]*)[>"].*/\1/' <<<"$text")
+    [[ $text =~ [\<\"]([^\>\"]*)[\>\"] ]] || continue
+    path=${BASH_REMATCH[1]}
     case $text in
     *'<tiermesh/dsm.h>'*) target=dsm ;;
     *'<'*) continue ;;
@@ -32,7 +29,7 @@ while IFS=: read -r file line text; do
         [ "$path" = tiermesh/dsm.h ] && target=dsm
         ;;
     esac
-    case " $(allowed "$folder") $folder " in
+    case " ${allowed[$folder]} $folder " in
     *" $target "*) ;;
     *) finding "$file:$line: $folder/ may not include $path" ;;
     esac

@@ -18,10 +18,10 @@ done < <(
         sed -E "/$unfinished\(#[0-9]+\)/d; s/\$/   <- which issue?/"
     { sources c h sh cmake py md pml json && find Makefile .ci/run 2>/dev/null || true; } | look "$places" |
         sed 's/$/   <- a place on one machine/'
-    for file in $(sources c h sh cmake py pml) CMakeLists.txt; do
-        [ ! -s "$file" ] || head -n 2 "$file" | grep -q 'SPDX-License-Identifier: Apache-2\.0' ||
-            echo "$file: no SPDX line"
-    done
+    { sources c h sh cmake py pml && find CMakeLists.txt 2>/dev/null || true; } | xargs -r awk '
+        FNR == 1 { if (file && !found) print file ": no SPDX line"; file = FILENAME; found = 0 }
+        FNR <= 2 && /SPDX-License-Identifier: Apache-2\.0/ { found = 1 }
+        END { if (file && !found) print file ": no SPDX line" }'
 )
 
 finish words
