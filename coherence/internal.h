@@ -163,6 +163,7 @@ struct lock {
     struct node_id home, next_node;
     uint8_t state, space;
     bool is_exclusive, is_try, is_wanted;
+    bool is_owner_dead; /* nobody heard the home say so */
 };
 
 #define SPACE_CONDS 2
@@ -183,6 +184,7 @@ struct claim {
     uint32_t promised;    /* of a holder: the waiter it was told to grant to */
     uint32_t promised_by; /* of a waiter */
     struct node_id node;
+    uint64_t passed_by; /* bit of the node whose grant may still be under way */
     uint8_t space, state;
     bool is_exclusive, is_try, is_asked, is_released_early, is_owner_dead;
 };

@@ -138,13 +138,16 @@ static void lock_give_up(struct coherence *c, uint32_t ref)
         .c = lock->next_c};
     struct message passed = lock_message(c, ref, MESSAGE_LOCK_PASSED);
 
-    if (!node_is_none(lock->next_node) && node_is_member(c, lock->home)) {
+    if (!node_is_none(lock->next_node) && node_is_member(c, lock->home) && !lock->is_owner_dead) {
         passed.requester = lock->next_node;
         passed.credit = lock->next_request;
         message_send(c, lock->next_node, &grant);
         message_send(c, lock->home, &passed);
     } else {
-        lock_tell_home(c, ref, MESSAGE_LOCK_RELEASE);
+        struct message release = lock_message(c, ref, MESSAGE_LOCK_RELEASE);
+
+        release.credit = lock->is_owner_dead ? EOWNERDEAD : 0;
+        message_send(c, lock->home, &release);
     }
     lock_put(c, ref);
 }
@@ -174,6 +177,7 @@ static void lock_granted(struct coherence *c, const struct message *message)
                               .page = message->page,
                               .requester = c->self,
                               .request = message->request,
+                              .credit = message->credit,
                               .a = message->a,
                               .b = message->b,
                               .c = message->c};
@@ -183,6 +187,7 @@ static void lock_granted(struct coherence *c, const struct message *message)
         stale(c); /* L7: nobody here wants it: back to the home, which ignores it when it knows better */
         message_send(c, page_home(c, message->page), &release);
     } else if (lock->state == LOCK_ZOMBIE) {
+        lock->is_owner_dead = message->credit == EOWNERDEAD;
         lock_give_up(c, ref); /* L6 */
     } else if (lock->state != LOCK_WAITING) {
         stale(c);

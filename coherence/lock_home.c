@@ -150,22 +150,28 @@ static bool waiter_settle(struct coherence *c, uint32_t ref, bool is_new)
 /* Something in this range was given up: its waiters, in order of arrival. */
 static void range_serve(struct coherence *c, uint8_t space, uint64_t first, uint64_t count)
 {
-    uint64_t served = 0;
+    uint64_t served = 0, end = first + count;
 
     for (;;) {
-        uint32_t ref = claim_overlapping(c, space, first, count, 0), best = 0;
+        uint32_t ref = claim_overlapping(c, space, first, end - first, 0), best = 0;
+        const struct claim *claim;
 
-        for (; ref != 0; ref = claim_overlapping(c, space, first, count, ref)) {
-            const struct claim *claim = claim_at(c, ref);
-
+        for (; ref != 0; ref = claim_overlapping(c, space, first, end - first, ref)) {
+            claim = claim_at(c, ref);
             if (claim->state == CLAIM_WAITING && claim->promised_by == 0 && claim->arrival > served &&
                 (best == 0 || claim->arrival < claim_at(c, best)->arrival))
                 best = ref;
         }
         if (best == 0)
             return;
-        served = claim_at(c, best)->arrival;
+        claim = claim_at(c, best);
+        served = claim->arrival;
         (void)waiter_settle(c, best, false);
+        if (claim->state != CLAIM_HELD)
+            continue;
+        /* Later waiters of the rest of its range must ask the new holder. */
+        end = claim->first + claim->count > end ? claim->first + claim->count : end;
+        first = claim->first < first ? claim->first : first;
     }
 }
 
@@ -216,16 +222,21 @@ static void lock_requested(struct coherence *c, const struct message *message)
     }
 }
 
-static void lock_released(struct coherence *c, uint32_t ref)
+static void lock_released(struct coherence *c, uint32_t ref, const struct message *message)
 {
     struct claim *claim = claim_at(c, ref);
 
-    if (claim->state == CLAIM_HELD)
+    if (claim->state == CLAIM_HELD && message->credit == EOWNERDEAD) {
+        promise_end(c, claim);
+        claim->state = CLAIM_ORPHAN; /* V6: the next one hears of it */
+        range_serve(c, claim->space, claim->first, claim->count);
+    } else if (claim->state == CLAIM_HELD) {
         claim_end_and_serve(c, ref);
-    else if (claim->promised_by != 0)
+    } else if (claim->promised_by != 0) {
         claim->is_released_early = true; /* L4 */
-    else
+    } else {
         stale(c);
+    }
 }
 
 /* L3: the holder has granted the lock to the waiter it was told of. */
@@ -246,10 +257,12 @@ static void lock_passed(struct coherence *c, uint32_t ref, const struct message 
     } else {
         promise_end(c, claim_at(c, ref));
         claim_remove(c, ref);
-        if (claim_at(c, waiter)->is_released_early)
+        if (claim_at(c, waiter)->is_released_early) {
             claim_remove(c, waiter); /* L4 */
-        else
+        } else {
             claim_at(c, waiter)->state = CLAIM_HELD;
+            claim_at(c, waiter)->passed_by = node_bit(held.node);
+        }
     }
     range_serve(c, held.space, held.first, held.count);
 }
@@ -305,7 +318,7 @@ void lock_home_receive(struct coherence *c, const struct message *message)
         lock_requested(c, message);
         break;
     case MESSAGE_LOCK_RELEASE:
-        lock_released(c, ref);
+        lock_released(c, ref, message);
         break;
     case MESSAGE_LOCK_PASSED:
         lock_passed(c, ref, message);
@@ -348,5 +361,7 @@ void lock_home_view_changed(struct coherence *c)
 
         if ((claim->state == CLAIM_HELD || claim->state == CLAIM_WAITING) && !node_is_member(c, claim->node))
             claim_node_died(c, i);
+        else if (claim->state == CLAIM_HELD && (claim->passed_by & ~c->view.members) != 0)
+            tell(c, claim, MESSAGE_LOCK_GRANT, 0); /* its grant may have died with the last holder */
     }
 }

@@ -43,7 +43,7 @@ enum message_payload {
  *   lock-busy                  holder to H: a thread holds it, a try fails.
  *   lock-grant                 H or the last holder to R. credit: EOWNERDEAD or 0.
  *   lock-refused               H to R. credit: a positive errno.
- *   lock-release               holder to H.
+ *   lock-release               holder to H. credit: EOWNERDEAD when nobody there took note of it, or 0.
  *   lock-passed                holder to H: granted to `requester`, whose request is `credit`.
  *   lock-cancel                R to H: not wanted any more.
  * Conditions. page: decides the home. a: the word.

@@ -532,14 +532,29 @@ void coherence_read_end(struct coherence *c, uint64_t token, uint64_t now_ns)
     }
 }
 
-/* A put alone loses nothing when the home dies: the page stays here. */
-static bool errand_has_fault(const struct coherence *c, const struct errand *errand)
+/* V5. A page that is still here stays: faults that waited for the end of a recall have their rights. */
+static void errand_home_died(struct coherence *c, ref16 ref, struct coherence_page *entry)
 {
-    for (ref16 ref = errand->first; ref != 0; ref = request_at(c, ref)->next) {
-        if (request_at(c, ref)->kind == REQUEST_FAULT)
-            return true;
+    struct errand *errand = errand_at(c, ref);
+    struct request *first = request_at(c, errand->first);
+    bool somebody_waits;
+
+    if (first->kind == REQUEST_PUT) {
+        ref16 put = errand->first;
+        uint64_t token = first->token;
+
+        errand->first = first->next;
+        errand->last = errand->first == 0 ? 0 : errand->last;
+        request_put(c, put);
+        done(c, token, -EHOSTDOWN, 0);
     }
-    return false;
+    if (errand->first != 0 && state_access(entry->state) != ACCESS_NONE) {
+        c->env->install(c->env->context, errand->page, state_access(entry->state), NULL);
+        errand_finish(c, errand, state_access(entry->state), 0, &somebody_waits);
+    }
+    if (errand->first != 0)
+        page_poison(c, errand->page, entry, "its home left the job");
+    errand_fail(c, ref, entry, -EHOSTDOWN);
 }
 
 /* V5: what was asked of homes that are no members ends. */
@@ -553,9 +568,7 @@ void requests_home_died(struct coherence *c)
             continue;
         entry = page_entry(c, request.page);
         if ((request.kind == REQUEST_FAULT || request.kind == REQUEST_PUT) && entry != NULL && entry->pending != 0) {
-            if (errand_has_fault(c, errand_at(c, entry->pending)))
-                page_poison(c, request.page, entry, "its home left the job");
-            errand_fail(c, entry->pending, entry, -EHOSTDOWN);
+            errand_home_died(c, entry->pending, entry);
         } else {
             request_put(c, (ref16)i);
             done(c, request.token, -EHOSTDOWN, 0);
