@@ -209,9 +209,9 @@ int memory_atomic(struct world *world, unsigned node, unsigned page, const struc
 
 static uint64_t cond_word(const struct world *world, const struct thread *thread)
 {
-    unsigned page = thread->lock % WORLD_WORDS % world_pages_count(world);
+    unsigned word = thread->lock % WORLD_WORDS;
 
-    return world_page_id(world, page).index << (PAGE_SHIFT - 3) | 8;
+    return world_page_id(world, word % world_pages_count(world)).index << (PAGE_SHIFT - 3) | (8 + word);
 }
 
 static void cond_wake(struct world *world, unsigned index)

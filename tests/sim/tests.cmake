@@ -23,11 +23,19 @@ set(SIM_SOURCES calls.c check_atomics.c check_directory.c check_locks.c check_pr
 set(SIM_SMALL WORLD_NODES_MAX=3 WORLD_EXTENTS_MAX=2 WORLD_EXTENT_PAGES=1 WORLD_THREADS_MAX=3 WORLD_MESSAGES_MAX=64
     WORLD_EVENTS_MAX=32 WORLD_TOKENS_MAX=12 WORLD_SENDS_MAX=1 WORLD_HELD_MAX=4 WORLD_DEATHS_MAX=4)
 
+# The world is the same with every coherence/, and has two sizes: sim_world for seeds, sim_world_small to explore.
+list(TRANSFORM SIM_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+foreach(world sim_world sim_world_small)
+    add_library(${world} STATIC ${SIM_SOURCES})
+    target_include_directories(${world} PRIVATE ${CMAKE_SOURCE_DIR})
+endforeach()
+target_compile_definitions(sim_world_small PRIVATE ${SIM_SMALL})
+
 # Fresh seeds are a fixed range, so that a failure can be replayed; seeds.txt has those that failed once.
-tiermesh_test(NAME dsm_sim SOURCES main.c ${SIM_SOURCES} USES tm_coherence tm_base LABELS sim TIMEOUT 60
+tiermesh_test(NAME dsm_sim SOURCES main.c USES sim_world tm_coherence tm_base LABELS sim TIMEOUT 60
     ARGS --file=${CMAKE_CURRENT_LIST_DIR}/seeds.txt --seed=1 --seeds=100000 --seconds=15)
-tiermesh_test(NAME dsm_explore SOURCES explore.c ${SIM_SOURCES} USES tm_coherence tm_base PkgConfig::XXHASH
-    DEFINITIONS ${SIM_SMALL} LABELS sim TIMEOUT 60 ARGS --seconds=15)
+tiermesh_test(NAME dsm_explore SOURCES explore.c USES sim_world_small tm_coherence tm_base PkgConfig::XXHASH
+    DEFINITIONS ${SIM_SMALL} LABELS sim TIMEOUT 60 ARGS --seconds=20)
 
 # Bugs planted in the simulated environment: sim_environment_<number>, caught by one of the checkers named.
 function(sim_environment number)
@@ -39,25 +47,21 @@ function(sim_environment number)
 endfunction()
 
 # Bugs planted in coherence/ (TIERMESH_MUTANT): its sources are built once more for each.
+file(GLOB sim_coherence CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coherence/*.c)
 function(sim_mutant number)
     string(REPLACE ";" "," checkers "${ARGN}")
-    file(GLOB coherence CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coherence/*.c)
-    if(NOT coherence)
-        return()
-    endif()
-    tiermesh_test(NAME sim_mutant_${number} SOURCES main.c ${SIM_SOURCES} ${coherence} USES tm_base
-        DEFINITIONS TIERMESH_MUTANT=${number} LABELS sim TIMEOUT 60 ARGS --seeds=500 --expect=${checkers})
+    add_library(sim_coherence_${number} STATIC ${sim_coherence})
+    target_include_directories(sim_coherence_${number} PRIVATE ${CMAKE_SOURCE_DIR})
+    target_compile_definitions(sim_coherence_${number} PRIVATE TIERMESH_MUTANT=${number})
+    tiermesh_test(NAME sim_mutant_${number} SOURCES main.c USES sim_world sim_coherence_${number} tm_base
+        LABELS sim TIMEOUT 60 ARGS --seeds=500 --expect=${checkers})
 endfunction()
 
 function(explore_mutant number)
     string(REPLACE ";" "," checkers "${ARGN}")
-    file(GLOB coherence CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/coherence/*.c)
-    if(NOT coherence)
-        return()
-    endif()
-    tiermesh_test(NAME explore_mutant_${number} SOURCES explore.c ${SIM_SOURCES} ${coherence}
-        USES tm_base PkgConfig::XXHASH DEFINITIONS ${SIM_SMALL} TIERMESH_MUTANT=${number} LABELS sim TIMEOUT 60
-        ARGS --seconds=20 --expect=${checkers})
+    tiermesh_test(NAME explore_mutant_${number} SOURCES explore.c
+        USES sim_world_small sim_coherence_${number} tm_base PkgConfig::XXHASH DEFINITIONS ${SIM_SMALL}
+        LABELS sim TIMEOUT 60 ARGS --seconds=20 --expect=${checkers})
 endfunction()
 
 # Nonsense between the nodes: no ASSERT may fail.

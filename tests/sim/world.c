@@ -286,10 +286,13 @@ static void event_trace(struct world *world, const struct event *event)
         "timer",
     };
 
+    bool is_about_page = event->kind == EVENT_PROTECTED || event->kind == EVENT_ATOMIC_READY ||
+                         event->kind == EVENT_UNPIN || event->kind == EVENT_LOST;
+
     if (event->kind == EVENT_DELIVER || event->kind == EVENT_CHAOS)
         return;
-    trace_note(world, TRACE_EVENT, event->node, event->kind == EVENT_THREAD ? UINT16_MAX : event->index, event->index,
-               0, names[event->kind]);
+    trace_note(world, TRACE_EVENT, event->node, is_about_page ? event->index : UINT16_MAX, event->index, 0,
+               names[event->kind]);
 }
 
 static void event_dispatch(struct world *world, const struct event *event)
