@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# The benchmarks: one program a question, run by bench/SUITE.sh. As tests they only show that they run (--quick): a bar
+# that is missed is a figure, not a failure.
+if(NOT TARGET tiermesh OR NOT TARGET dsmrun)
+    return()
+endif()
+
+set(bench ${CMAKE_SOURCE_DIR}/bench)
+add_library(tm_bench STATIC ${bench}/bare.c ${bench}/raw.c ${bench}/report.c ${bench}/setup.c ${bench}/touch.c)
+target_link_libraries(tm_bench PUBLIC tm_base tiermesh PkgConfig::URING)
+target_include_directories(tm_bench PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
+
+set(bench_single local_fault resident sequential)
+set(bench_pair remote_fault lock_handover bulk_read)
+foreach(name ${bench_single} ${bench_pair})
+    add_executable(bench_${name} ${bench}/${name}.c)
+    target_link_libraries(bench_${name} PRIVATE tm_bench)
+    set_target_properties(bench_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+endforeach()
+
+# Serial: they place themselves on both processors.
+if(NOT BUILD_TESTING OR TIERMESH_SANITIZE)
+    return()
+endif()
+foreach(name ${bench_single})
+    tiermesh_test(NAME bench_${name}_quick LABELS bench TIMEOUT 60 SERIAL
+        COMMAND bench_${name} --quick --directory ${CMAKE_BINARY_DIR})
+endforeach()
+foreach(name ${bench_pair})
+    foreach(transport shm tcp)
+        tiermesh_test(NAME bench_${name}_${transport}_quick LABELS bench TIMEOUT 60 SERIAL
+            COMMAND dsmrun -n 2 --timeout 50 --transport ${transport}
+            $<TARGET_FILE:bench_${name}> --quick --transport ${transport})
+    endforeach()
+endforeach()
