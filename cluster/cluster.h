@@ -45,7 +45,7 @@ struct cluster_env {
     void (*done)(void *context, uint64_t token, int result, uint64_t value);
     /* Extents were given out and the table says so now. Called on every member. */
     void (*extents_taken)(void *context, uint64_t first_extent, uint64_t extents_count);
-    /* Extents were freed and the table says so now: forget their pages. Called on every member. */
+    /* Extents are freed: forget their pages. The table has them for the last time. Called on every member. */
     void (*extents_freed)(void *context, uint64_t first_extent, uint64_t extents_count);
     /* This node has not heard from `peer` for too long: tell the agent. */
     void (*suspect)(void *context, struct node_id peer);

@@ -114,13 +114,13 @@ static void apply_give(struct cluster *cluster, const struct cluster_change *cha
 {
     struct cluster_extent *extents = cluster_extents(cluster);
 
+    cluster->env.extents_freed(cluster->env.context, change->first_extent, change->extents_count);
     for (uint64_t i = 0; i < change->extents_count; i++)
         extents[change->first_extent + i] = (struct cluster_extent){.home = 0};
     if (cluster->lowest_free > change->first_extent)
         cluster->lowest_free = change->first_extent;
     while (cluster->high_water > 0 && !extent_is_allocated(&extents[cluster->high_water - 1]))
         cluster->high_water--;
-    cluster->env.extents_freed(cluster->env.context, change->first_extent, change->extents_count);
 }
 
 void extents_apply(struct cluster *cluster, const struct cluster_change *change)

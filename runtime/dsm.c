@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define API __attribute__((visibility("default")))
 
@@ -257,7 +256,7 @@ static int transfer_start(struct node *node, struct dsm_transfer *handle, struct
         return error_set(-EINVAL, "this transfer is in flight; wait for it first");
     start.is_active = 1;
     *transfer_of(handle) = start;
-    transfer_ask(node, start.managed, start.size_bytes, start.is_write ? ACCESS_WRITE : ACCESS_READ);
+    transfer_ask(node, start.managed, start.size_bytes, start.is_write ? ACCESS_WRITE : ACCESS_READ, true);
     return 0;
 }
 
@@ -313,32 +312,45 @@ static int transfer_finish(struct node *node, struct transfer *transfer)
     return transfer_read(node, transfer->managed, transfer->size_bytes, transfer->buffer);
 }
 
-/* Copies the leading pages that are near, so that a transfer larger than DDR ends too. */
-static int transfer_try(struct node *node, struct transfer *transfer)
+static int transfer_page(struct node *node, struct transfer *transfer, size_t size)
+{
+    int error = transfer->is_write != 0 ? transfer_write(node, transfer->managed, size, transfer->buffer)
+                                        : transfer_read(node, transfer->managed, size, transfer->buffer);
+
+    if (error != 0)
+        return error;
+    transfer->managed += size;
+    transfer->buffer += size;
+    transfer->size_bytes -= size;
+    return 0;
+}
+
+/*
+ * Page by page, so that a transfer larger than DDR ends too. The first page that is not near is asked for in earnest,
+ * and, when the caller may wait, copied all the same. -EAGAIN: time is up, or the caller must not wait.
+ */
+static int transfer_advance(struct node *node, struct transfer *transfer, uint64_t deadline_ns)
 {
     enum access access = transfer->is_write != 0 ? ACCESS_WRITE : ACCESS_READ;
+    int error = 0;
 
-    while (transfer->size_bytes > 0) {
+    while (error == 0 && transfer->size_bytes > 0) {
         size_t room = PAGE_BYTES - (uintptr_t)transfer->managed % PAGE_BYTES;
         size_t size = transfer->size_bytes < room ? transfer->size_bytes : room;
-        int error;
 
         if (!transfer_is_near(node, transfer->managed, size, access)) {
-            transfer_ask(node, transfer->managed, transfer->size_bytes, access);
-            return -EAGAIN;
+            if (deadline_ns == 0) {
+                transfer_ask(node, transfer->managed, size, access, false);
+                transfer_ask(node, transfer->managed, transfer->size_bytes, access, true);
+                return -EAGAIN;
+            }
+            if (os_now_ns() >= deadline_ns)
+                return -EAGAIN;
         }
-        error = transfer->is_write != 0 ? transfer_write(node, transfer->managed, size, transfer->buffer)
-                                        : transfer_read(node, transfer->managed, size, transfer->buffer);
-        if (error != 0) {
-            transfer->is_active = 0;
-            return error;
-        }
-        transfer->managed += size;
-        transfer->buffer += size;
-        transfer->size_bytes -= size;
+        error = transfer_page(node, transfer, size);
     }
     transfer->is_active = 0;
-    return 0;
+    return error;
 }
 
 static int transfer_enter(struct dsm_transfer *transfer, struct node **ret_node)
@@ -352,7 +364,6 @@ static int transfer_enter(struct dsm_transfer *transfer, struct node **ret_node)
 
 API int dsm_wait(struct dsm_transfer *transfer, uint64_t timeout_ns)
 {
-    const struct timespec pause = {0, 100000};
     uint64_t start_ns = os_now_ns();
     struct node *node = NULL;
     int error = transfer_enter(transfer, &node);
@@ -361,12 +372,9 @@ API int dsm_wait(struct dsm_transfer *transfer, uint64_t timeout_ns)
         return error;
     if (timeout_ns == DSM_FOREVER)
         return transfer_finish(node, transfer_of(transfer));
-    while ((error = transfer_try(node, transfer_of(transfer))) == -EAGAIN) {
-        if (os_now_ns() - start_ns >= timeout_ns)
-            return error_set(-ETIMEDOUT, "the transfer is still in flight");
-        nanosleep(&pause, NULL);
-    }
-    return error;
+    error = transfer_advance(node, transfer_of(transfer),
+                             timeout_ns > UINT64_MAX - start_ns ? UINT64_MAX : start_ns + timeout_ns);
+    return error == -EAGAIN ? error_set(-ETIMEDOUT, "the transfer is still in flight") : error;
 }
 
 API int dsm_test(struct dsm_transfer *transfer)
@@ -374,7 +382,7 @@ API int dsm_test(struct dsm_transfer *transfer)
     struct node *node = NULL;
     int error = transfer_enter(transfer, &node);
 
-    return error != 0 ? error : transfer_try(node, transfer_of(transfer));
+    return error != 0 ? error : transfer_advance(node, transfer_of(transfer), 0);
 }
 
 /* ---- locks ----------------------------------------------------------------------------------------------------- */
@@ -475,6 +483,20 @@ API int dsm_mutex_unlock(dsm_mutex *mutex)
     return locks_put(node, key.space, key.first, key.count);
 }
 
+static int cond_result(int error)
+{
+    switch (error) {
+    case -ETIMEDOUT:
+        return error_set(error, "the condition was not signalled in time");
+    case -EHOSTDOWN:
+        return error_set(error, "the node that keeps the condition left the job");
+    case -ENOSPC:
+        return error_set(error, "the node that keeps the condition has no room for more waiters");
+    default:
+        return lock_result(error);
+    }
+}
+
 API int dsm_cond_wait(dsm_cond *cond, dsm_mutex *mutex, uint64_t timeout_ns)
 {
     struct lock_key key;
@@ -486,7 +508,7 @@ API int dsm_cond_wait(dsm_cond *cond, dsm_mutex *mutex, uint64_t timeout_ns)
     key = word_key(node, mutex);
     if (!locks_is_held(key.space, key.first, key.count))
         return error_set(-EPERM, "this thread does not hold the mutex");
-    return locks_cond_wait(node, word_key(node, cond).first, &key, timeout_ns);
+    return cond_result(locks_cond_wait(node, word_key(node, cond).first, &key, timeout_ns));
 }
 
 static int cond_wake(dsm_cond *cond, bool all)
@@ -494,7 +516,7 @@ static int cond_wake(dsm_cond *cond, bool all)
     struct node *node = NULL;
     int error = enter_range(cond, sizeof(*cond), true, &node);
 
-    return error != 0 ? error : locks_cond_wake(node, word_key(node, cond).first, all);
+    return error != 0 ? error : cond_result(locks_cond_wake(node, word_key(node, cond).first, all));
 }
 
 API int dsm_cond_signal(dsm_cond *cond)
@@ -618,7 +640,7 @@ API int dsm_prefetch(const void *address, size_t size_bytes)
     int error = enter_range(address, size_bytes, false, &node);
 
     if (error == 0)
-        transfer_ask(node, address, size_bytes, ACCESS_READ);
+        transfer_ask(node, address, size_bytes, ACCESS_READ, true);
     return error;
 }
 

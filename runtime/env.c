@@ -119,6 +119,8 @@ static void env_install(void *context, struct page_id page, enum access access, 
 {
     struct node *node = context;
 
+    if (bytes != NULL)
+        fault_bytes_came(node, page);
     pager_install(node->pager, page, access, bytes);
 }
 

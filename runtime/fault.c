@@ -160,16 +160,19 @@ void fault_ready(struct loop_watch *watch, uint32_t events)
 
 /* ---- the protocol's answer ------------------------------------------------------------------------------------- */
 
-static enum dsm_source source_of(const struct node *node, const struct fault_wait *wait)
+void fault_bytes_came(struct node *node, struct page_id page)
 {
-    const struct cluster_extent *extent = cluster_extent_at(node->cluster, wait->page.index / EXTENT_PAGES);
+    struct fault_wait *wait = wait_find(node, page);
 
-    if (wait->is_upgrade)
-        return DSM_FROM_UPGRADE;
-    if (extent != NULL && extent->home == node->self.index + 1 &&
-        page_where(table_find(node->pages, wait->page)) == WHERE_MAPPED)
-        return DSM_FROM_ZERO;
-    return DSM_FROM_REMOTE;
+    if (wait != NULL)
+        wait->has_bytes = true;
+}
+
+static enum dsm_source source_of(const struct fault_wait *wait)
+{
+    if (wait->has_bytes)
+        return DSM_FROM_REMOTE;
+    return wait->is_upgrade ? DSM_FROM_UPGRADE : DSM_FROM_ZERO;
 }
 
 /*
@@ -179,7 +182,7 @@ static enum dsm_source source_of(const struct node *node, const struct fault_wai
 void fault_done(struct node *node, uint64_t token, int result)
 {
     struct fault_wait *wait = &node->waits[token >> 3];
-    enum dsm_source source = source_of(node, wait);
+    enum dsm_source source = source_of(wait);
 
     ASSERT(wait->is_used);
     if (result == 0)

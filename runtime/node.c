@@ -200,21 +200,28 @@ static void run_barrier(struct request *request)
         request_finish(request, error, 0);
 }
 
-/* Everybody who is still a member comes here too; who died meanwhile is not waited for. */
+/*
+ * Everybody who is still a member comes here too; who died meanwhile is not waited for. Nobody leaves before all have
+ * passed the first barrier, so a change of the view during it is a death; during the second it is only somebody who
+ * was faster.
+ */
 static int leave_together(struct node *node)
 {
+    struct request second = REQUEST(node, run_barrier);
     int result = 0;
+    int error;
 
-    for (;;) {
-        struct request request = REQUEST(node, run_barrier);
-        int error = request_call(&request);
+    do {
+        struct request first = REQUEST(node, run_barrier);
 
-        if (error == 0 || atomic_load(&node->is_out) != 0)
-            return error != 0 ? error : result;
-        if (error != -EHOSTDOWN)
-            return error;
-        result = error;
-    }
+        error = request_call(&first);
+        if (error == -EHOSTDOWN)
+            result = error;
+    } while (error == -EHOSTDOWN && atomic_load(&node->is_out) == 0);
+    if (error != 0)
+        return error;
+    request_call(&second);
+    return result;
 }
 
 int node_stop(void)

@@ -39,6 +39,7 @@ struct fault_wait {
     uint32_t thread;
     uint16_t next; /* index + 1 in its hash chain, or in the free list */
     bool is_used, is_write, is_upgrade;
+    bool has_bytes; /* they came from another node */
 };
 
 struct bulk;
@@ -116,6 +117,7 @@ bool shard_is_here(const struct node *node); /* the calling thread is the shard 
 void fault_ready(struct loop_watch *watch, uint32_t events);
 void fault_done(struct node *node, uint64_t token, int result);
 void fault_waits_init(struct node *node);
+void fault_bytes_came(struct node *node, struct page_id page);
 
 /* env.c: what the protocols ask of the world */
 void env_init(struct node *node);

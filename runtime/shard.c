@@ -21,7 +21,7 @@
 #include <sys/epoll.h>
 
 #define LOCKS_PER_NODE 4096
-#define HOLD_NS_MAX 10000000 /* longest time a page is kept for a thread that keeps losing it */
+#define HOLD_NS_MAX 1000000 /* longest time a page is kept for a thread that keeps losing it */
 #define NAMES_MAX 1024
 #define REMOTE_READ_NS 60000 /* before the fabric has measured: between CXL memory and NVMe */
 

@@ -127,18 +127,18 @@ static void run_ask(struct request *request)
             pager_gather(node->pager, page, 1);
             continue;
         }
-        if (coherence_fault(node->coherence, page, access, 0, TOKEN_NOBODY | 8, true, now_ns) != 0)
+        if (coherence_fault(node->coherence, page, access, 0, TOKEN_NOBODY | 8, request->c != 0, now_ns) != 0)
             break;
     }
     request_finish(request, 0, 0);
 }
 
-void transfer_ask(struct node *node, const void *address, size_t size_bytes, enum access access)
+void transfer_ask(struct node *node, const void *address, size_t size_bytes, enum access access, bool is_hint)
 {
     uint64_t first = mmu_page_at(&node->window, address).index;
     uint64_t last = mmu_page_at(&node->window, (const char *)address + size_bytes - 1).index;
     struct request request =
-        REQUEST(node, run_ask, .page = page_of(first), .a = last - first + 1, .b = (uint64_t)access);
+        REQUEST(node, run_ask, .page = page_of(first), .a = last - first + 1, .b = (uint64_t)access, .c = is_hint);
 
     request_call(&request);
 }
@@ -249,7 +249,7 @@ int transfer_write(struct node *node, void *address, size_t size_bytes, const vo
             if (to >= asked && size_bytes > PAGE_BYTES) {
                 size_t ahead = size_bytes < ASK_PAGES_MAX * PAGE_BYTES ? size_bytes : ASK_PAGES_MAX * PAGE_BYTES;
 
-                transfer_ask(node, to, ahead, ACCESS_WRITE);
+                transfer_ask(node, to, ahead, ACCESS_WRITE, true);
                 asked = to + ahead;
             }
             error = kernel_copy(to, from, span.size_bytes);
