@@ -173,6 +173,7 @@ enum claim_state {
     CLAIM_WAITING,
     CLAIM_HELD,
     CLAIM_ORPHAN, /* its holder died; the next who gets it hears so */
+    CLAIM_DEAD,   /* a waiter that died, until the view change is through */
 };
 
 struct claim {

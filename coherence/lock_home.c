@@ -333,35 +333,48 @@ void lock_home_receive(struct coherence *c, const struct message *message)
 }
 
 /* V6 */
-static void claim_node_died(struct coherence *c, uint32_t ref)
+static void holder_died(struct coherence *c, uint32_t ref)
 {
     struct claim gone = *claim_at(c, ref);
     uint32_t waiter = gone.promised;
 
     promise_end(c, claim_at(c, ref));
-    if (gone.state == CLAIM_HELD && gone.is_exclusive)
+    if (gone.is_exclusive)
         claim_at(c, ref)->state = CLAIM_ORPHAN;
     else
         claim_remove(c, ref);
-    if (gone.space == SPACE_CONDS)
-        return;
-    if (waiter != 0 && node_is_member(c, claim_at(c, waiter)->node)) {
-        if (claim_at(c, waiter)->is_released_early)
-            claim_remove(c, waiter);
-        else
-            claim_grant(c, waiter);
-    }
+    if (waiter != 0 && claim_at(c, waiter)->is_released_early)
+        claim_remove(c, waiter);
+    else if (waiter != 0)
+        claim_grant(c, waiter);
     range_serve(c, gone.space, gone.first, gone.count);
 }
 
+/* Dead waiters first: none of them may be granted what a dead holder leaves, and eat the news of it. */
 void lock_home_view_changed(struct coherence *c)
 {
     for (uint32_t i = 1; i <= c->limits.home_locks_max; i++) {
+        struct claim *claim = claim_at(c, i);
+
+        if (claim->state != CLAIM_WAITING || node_is_member(c, claim->node))
+            continue;
+        promise_end(c, claim);
+        claim->state = CLAIM_DEAD;
+    }
+    for (uint32_t i = 1; i <= c->limits.home_locks_max; i++) {
         const struct claim *claim = claim_at(c, i);
 
-        if ((claim->state == CLAIM_HELD || claim->state == CLAIM_WAITING) && !node_is_member(c, claim->node))
-            claim_node_died(c, i);
+        if (claim->state == CLAIM_HELD && !node_is_member(c, claim->node))
+            holder_died(c, i);
         else if (claim->state == CLAIM_HELD && (claim->passed_by & ~c->view.members) != 0)
             tell(c, claim, MESSAGE_LOCK_GRANT, 0); /* its grant may have died with the last holder */
+    }
+    for (uint32_t i = 1; i <= c->limits.home_locks_max; i++) {
+        if (claim_at(c, i)->state != CLAIM_DEAD)
+            continue;
+        if (claim_at(c, i)->space == SPACE_CONDS)
+            claim_remove(c, i); /* V7 */
+        else
+            claim_end_and_serve(c, i);
     }
 }
