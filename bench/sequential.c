@@ -12,15 +12,20 @@
 #include "bench/setup.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WORDS_A_PAGE (DSM_PAGE_BYTES / sizeof(uint64_t))
+/* The allocator may remember that an extent is taken; per page there is nothing. */
+#define UNTOUCHED_RATIO 1e-5
+
+#define WORDS_A_PAGE    (DSM_PAGE_BYTES / sizeof(uint64_t))
 
 /* Every page differs and none compresses. */
 static uint64_t fill(uint64_t *words, size_t pages_count)
@@ -88,6 +93,7 @@ static _Noreturn void swapper_main(int channel, const char *cgroup, size_t pages
     uint64_t sum;
     char go;
 
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a long read is not worth waiting for */
     cgroup_join(cgroup);
     words = mmap(NULL, pages_count * DSM_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (words == MAP_FAILED)
@@ -151,7 +157,7 @@ static struct dsm_stats stats_now(void)
 static void metadata(size_t pages_count)
 {
     struct figure in_use = {.name = "metadata", .unit = "MiB"};
-    struct figure untouched = {.name = "metadata-untouched", .unit = "MiB"};
+    struct figure untouched = {.name = "metadata-untouched", .unit = "KiB"};
     const size_t untouched_bytes = 1024 * MIB;
     struct dsm_attributes attributes = {.kind = DSM_PRIVATE};
     double metadata_mib = (double)stats_now().metadata_bytes / (double)MIB;
@@ -163,8 +169,8 @@ static void metadata(size_t pages_count)
     figure_judge(&in_use, BAR_AT_MOST, 0.015);
     DSM(dsm_malloc_with(untouched_bytes, &attributes, &memory));
     more_mib = (double)stats_now().metadata_bytes / (double)MIB - metadata_mib;
-    figure_add(&untouched, more_mib, 1024, more_mib / 1024);
-    figure_judge(&untouched, BAR_AT_MOST, 0);
+    figure_add(&untouched, more_mib * 1024, 1024 * 1024, more_mib / 1024);
+    figure_judge(&untouched, BAR_AT_MOST, UNTOUCHED_RATIO);
     DSM(dsm_free(memory));
 }
 
