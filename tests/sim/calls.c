@@ -185,6 +185,11 @@ int memory_atomic(struct world *world, unsigned node, unsigned page, const struc
     unsigned word = atomic_offset_of(operation) / 8;
     unsigned times = world->mutant == WORLD_MUTANT_ATOMIC_TWICE && world_fault_chance(world, 20) ? 2 : 1;
 
+    if (word >= CONTENT_WORDS) { /* of the page, but only a hostile node asks for it: it reads as zero */
+        world_fail(world, "environment", "an atomic on word %u of page %u, which nobody asked for", word, page);
+        *ret_old = 0;
+        return 0;
+    }
     if (frame->is_lost)
         return -EIO;
     if (frame->is_slow && !world->is_exploring) {
