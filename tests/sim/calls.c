@@ -93,6 +93,7 @@ static void read_bytes(struct world *world, struct thread *thread, uint64_t valu
             check_reads(world, home, page, &frame->content);
     }
     coherence_read_end(world->nodes[thread->node].coherence, value, world_now(world, thread->node));
+    processor_wake_retrying(world, thread->node); /* its request is free again, without a done() */
 }
 
 /* stage 0: ask; 1: asked; 2: the bytes are taken from the home's store without rights, then the read ends. */
