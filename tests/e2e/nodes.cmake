@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# Jobs of several nodes through the public interface. Each program starts a job for each of its cases under dsmrun; the
+# same programs run again over other transports and event loops, and with delays and cuts in the fabric.
+if(NOT TARGET tiermesh OR NOT TARGET dsmrun)
+    message(STATUS "tests of whole nodes are left out: the runtime or dsmrun has no sources")
+    return()
+endif()
+
+set(nodes_support ${CMAKE_SOURCE_DIR}/tests/support/node_test.c)
+
+# nodes_program(name [USES library ...] [TIMEOUT seconds])
+function(nodes_program name)
+    cmake_parse_arguments(NODES "" "TIMEOUT" "USES" ${ARGN})
+    tiermesh_test(NAME e2e_${name} SOURCES e2e_${name}.c ${nodes_support} USES tiermesh ${NODES_USES}
+        LABELS e2e threads TIMEOUT ${NODES_TIMEOUT})
+    add_dependencies(e2e_${name} dsmrun)
+endfunction()
+
+# nodes_again(name variant TIMEOUT NAME=VALUE ... CASES case ...): the same program with other options, perhaps in part.
+function(nodes_again name variant timeout)
+    cmake_parse_arguments(AGAIN "" "" "CASES;LABELS" ${ARGN})
+    set(settings)
+    foreach(setting ${AGAIN_UNPARSED_ARGUMENTS})
+        list(APPEND settings --set ${setting})
+    endforeach()
+    tiermesh_test(NAME e2e_${name}_${variant} COMMAND e2e_${name} ${settings} ${AGAIN_CASES}
+        LABELS e2e ${AGAIN_LABELS} TIMEOUT ${timeout})
+endfunction()
+
+nodes_program(memory TIMEOUT 120)
+nodes_program(transfer TIMEOUT 120)
+nodes_program(locks TIMEOUT 120)
+nodes_program(syscalls TIMEOUT 120 USES PkgConfig::URING)
+nodes_program(tiers TIMEOUT 240)
+nodes_program(coherence TIMEOUT 240)
+nodes_program(faults TIMEOUT 120)
+nodes_program(start TIMEOUT 60)
+
+set(memory_cases same_pointer_3 zeroes_again_3 free_from_any_node_3 roots_3 stats_3)
+set(transfer_cases alignments_3 bulk_of_mixed_pages crosswise nowait_3 pins)
+set(locks_cases exclusive_3 shared timeouts first_come_first_served producer_consumer barriers_3 atomics_3)
+set(coherence_cases records_3 mixed_records_3 straddle message_passing)
+foreach(name memory transfer locks coherence)
+    nodes_again(${name} tcp 120 transport=tcp CASES ${${name}_cases})
+    nodes_again(${name} tcp_epoll 120 transport=tcp loop=epoll CASES ${${name}_cases} LABELS long)
+    nodes_again(${name} shm_epoll 120 transport=shm loop=epoll CASES ${${name}_cases})
+    nodes_again(${name} tcp_faulty 120 transport=tcp faulty=7 CASES ${${name}_cases})
+    nodes_again(${name} shm_faulty 120 transport=shm faulty=11 CASES ${${name}_cases} LABELS long)
+endforeach()
+nodes_again(faults tcp 120 transport=tcp CASES owner_killed home_killed lock_holder_killed killed_at_barrier keeper_killed)
+nodes_again(coherence long 420 CASES records_long LABELS long)
+nodes_again(coherence long_faulty 420 transport=tcp faulty=5 CASES records_long LABELS long)
