@@ -65,6 +65,8 @@ void world_settings_draw(struct settings *settings, uint64_t seed)
     settings->threads_count = (uint16_t)(settings->nodes_count * (1 + random_below(&random, 3)));
     workload_settings_draw(settings, &random);
     fault_settings_draw(settings, &random);
+    if (settings->repeat_permille > 0) /* the transport repeats nothing (F1), and conditions rely on that */
+        settings->weights[OPERATION_PRODUCE] = settings->weights[OPERATION_CONSUME] = 0;
     settings->limits = (struct coherence_limits){
         .nodes_count = settings->nodes_count,
         .requests_max = (uint16_t)(random_below(&random, 2) == 0 ? 64 : 2 + random_below(&random, 6)),
