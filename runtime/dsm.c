@@ -243,6 +243,8 @@ struct transfer {
 };
 BUILD_ASSERT(sizeof(struct transfer) <= sizeof(struct dsm_transfer));
 
+#define AHEAD_BYTES ((size_t)64 * PAGE_BYTES) /* hinted at beyond the page that is waited for */
+
 static struct transfer *transfer_of(struct dsm_transfer *transfer)
 {
     return (struct transfer *)(void *)transfer->internal;
@@ -256,7 +258,7 @@ static int transfer_start(struct node *node, struct dsm_transfer *handle, struct
         return error_set(-EINVAL, "this transfer is in flight; wait for it first");
     start.is_active = 1;
     *transfer_of(handle) = start;
-    transfer_ask(node, start.managed, start.size_bytes, start.is_write ? ACCESS_WRITE : ACCESS_READ, true);
+    transfer_ask(node, start.managed, start.size_bytes, start.is_write != 0 ? ACCESS_WRITE : ACCESS_READ, true);
     return 0;
 }
 
@@ -341,7 +343,8 @@ static int transfer_advance(struct node *node, struct transfer *transfer, uint64
         if (!transfer_is_near(node, transfer->managed, size, access)) {
             if (deadline_ns == 0) {
                 transfer_ask(node, transfer->managed, size, access, false);
-                transfer_ask(node, transfer->managed, transfer->size_bytes, access, true);
+                transfer_ask(node, transfer->managed, transfer->size_bytes < AHEAD_BYTES ? transfer->size_bytes : AHEAD_BYTES,
+                             access, true);
                 return -EAGAIN;
             }
             if (os_now_ns() >= deadline_ns)

@@ -61,7 +61,10 @@ struct node {
     struct bulk *bulk;
     struct bulk_stream *stream; /* NULL without tcp */
     struct pins *pins; /* the shard's */
-    _Atomic(int) peer_files[NODES_MAX]; /* descriptor + 1 of a peer's shared pages, on this host; 0: none */
+    struct peer_file {
+        _Atomic(int) number; /* descriptor + 1 of a peer's shared pages, on this host; 0: none. Set last */
+        const char *bytes;   /* its read-only mapping; NULL: addresses are short */
+    } peer_files[NODES_MAX];
 
     /* The shard. */
     pthread_t thread;

@@ -120,6 +120,19 @@ static int leaving_private_serve(struct pager *pager, struct page_id page, struc
 
 /* ---- the page is in a lower tier, or nowhere ------------------------------------------------------------------- */
 
+/* The page is published when its bytes are there: from then on threads may pin it and copy. */
+static int frame_settle(struct pager *pager, struct page_entry *entry, struct frame_id frame, enum page_where where,
+                        bool writable, int error)
+{
+    if (error != 0) {
+        frames_put(pager->frames, frame);
+        return error;
+    }
+    pager_frame_attach(pager, entry, frame, where, false);
+    page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
+    return 0;
+}
+
 static int zero_serve(struct pager *pager, struct page_id page, struct page_entry *entry)
 {
     bool writable = page_rights(entry) == ACCESS_WRITE;
@@ -127,9 +140,7 @@ static int zero_serve(struct pager *pager, struct page_id page, struct page_entr
 
     if (!pager_frame_take(pager, page, &frame))
         return -ENOMEM;
-    pager_frame_attach(pager, entry, frame, WHERE_MAPPED, false);
-    page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
-    return mmu_zero(pager->mmu, page, 1, writable);
+    return frame_settle(pager, entry, frame, WHERE_MAPPED, writable, mmu_zero(pager->mmu, page, 1, writable));
 }
 
 /* Shared bytes for which no thread of this node has rights now stay unmapped. */
@@ -141,13 +152,11 @@ static int place_bytes(struct pager *pager, struct page_id page, struct page_ent
 
     if (!pager_frame_take(pager, page, &frame))
         return -ENOMEM;
-    if (page_rights(entry) == ACCESS_NONE) {
-        pager_frame_attach(pager, entry, frame, WHERE_LIMBO, false);
-        return mmu_shared_write(pager->window, page, 0, bytes, PAGE_BYTES);
-    }
-    pager_frame_attach(pager, entry, frame, WHERE_MAPPED, false);
-    page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
-    return mmu_copy(pager->mmu, page, 1, bytes, writable);
+    if (page_rights(entry) == ACCESS_NONE)
+        return frame_settle(pager, entry, frame, WHERE_LIMBO, false,
+                            mmu_shared_write(pager->window, page, 0, bytes, PAGE_BYTES));
+    return frame_settle(pager, entry, frame, WHERE_MAPPED, writable,
+                        mmu_copy(pager->mmu, page, 1, bytes, writable));
 }
 
 static int cxl_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)

@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -308,10 +309,17 @@ static void peer_file_keep(struct node *node, struct node_id peer)
 {
     struct fabric *fabric = node->via[peer.index];
     int file = fabric != NULL && !node_is(peer, node->self) ? fabric_peer_file(fabric, peer) : -1;
+    struct peer_file *kept = &node->peer_files[peer.index];
+    void *bytes;
 
-    if (file >= 0)
-        atomic_store_explicit(&node->peer_files[peer.index], fcntl(file, F_DUPFD_CLOEXEC, 100) + 1,
-                              memory_order_release);
+    file = file >= 0 ? fcntl(file, F_DUPFD_CLOEXEC, 100) : -1;
+    if (file < 0)
+        return;
+    bytes = mmap(NULL, node->window.shared_bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file, 0);
+    kept->bytes = bytes == MAP_FAILED ? NULL : bytes;
+    if (kept->bytes != NULL)
+        madvise(bytes, node->window.shared_bytes, MADV_DONTDUMP);
+    atomic_store_explicit(&kept->number, file + 1, memory_order_release);
 }
 
 int peers_meet(struct node *node)
@@ -355,9 +363,14 @@ void peers_close(struct node *node)
     if (node->tcp != NULL)
         fabric_close(node->tcp);
     node->shm = node->tcp = NULL;
-    for (unsigned i = 0; i < NODES_MAX; i++)
-        if (node->peer_files[i] > 0)
-            close(node->peer_files[i] - 1);
+    for (unsigned i = 0; i < NODES_MAX; i++) {
+        struct peer_file *kept = &node->peer_files[i];
+
+        if (kept->bytes != NULL)
+            munmap((void *)(uintptr_t)kept->bytes, node->window.shared_bytes);
+        if (atomic_load(&kept->number) > 0)
+            close(atomic_load(&kept->number) - 1);
+    }
 }
 
 /* ---- views ----------------------------------------------------------------------------------------------------- */

@@ -124,7 +124,7 @@ static void run_ask(struct request *request)
         if (entry == NULL || page_has(entry, WORD_POISONED) || !mmu_page_is_shared(&node->window, page))
             continue;
         if (page_rights(entry) >= access) {
-            pager_gather(node->pager, page, 1);
+            pager_fault(node->pager, page, access == ACCESS_WRITE, 0, now_ns);
             continue;
         }
         if (coherence_fault(node->coherence, page, access, 0, TOKEN_NOBODY | 8, request->c != 0, now_ns) != 0)
@@ -137,8 +137,11 @@ void transfer_ask(struct node *node, const void *address, size_t size_bytes, enu
 {
     uint64_t first = mmu_page_at(&node->window, address).index;
     uint64_t last = mmu_page_at(&node->window, (const char *)address + size_bytes - 1).index;
-    struct request request =
-        REQUEST(node, run_ask, .page = page_of(first), .a = last - first + 1, .b = (uint64_t)access, .c = is_hint);
+    uint64_t count = last - first + 1;
+    /* More would push each other out of DDR before anybody comes to copy. */
+    uint64_t most = node->config.ddr_bytes / PAGE_BYTES / 4;
+    struct request request = REQUEST(node, run_ask, .page = page_of(first), .a = count < most ? count : most,
+                                     .b = (uint64_t)access, .c = is_hint);
 
     request_call(&request);
 }

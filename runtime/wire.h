@@ -17,7 +17,7 @@ enum wire_type {
     WIRE_FREE = 1,    /* a: address offset in the window; b: 1 free, 0 only ask for the size */
     WIRE_FREED,       /* result; a: usable size */
     WIRE_BULK_OPEN,   /* a: first page; b: pages */
-    WIRE_BULK_READY,  /* result; 0: the pages may be read from the home's file until WIRE_BULK_CLOSE */
+    WIRE_BULK_READY,  /* result; 0: the pages may be read from the home's file until closed; a: 1: it has holes */
     WIRE_BULK_CLOSE,
     WIRE_TYPES,
 };

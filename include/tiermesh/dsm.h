@@ -140,7 +140,8 @@ struct dsm_transfer {
  * Any alignment and size; each aligned 8-byte word is read or written whole, larger pieces are not atomic.
  * @flags     0, or DSM_NOWAIT with a `transfer` (otherwise NULL)
  * Returns 0 (done, or started under DSM_NOWAIT), -EFAULT (the range is not memory of this job),
- * -EIO (a page is lost).  The buffer must stay untouched until a started transfer was waited for.
+ * -EIO (a page is lost). The buffer is read or written as by memcpy(): it must be valid, and stay untouched until a
+ * started transfer was waited for.
  */
 int dsm_read(void *buffer, const void *address, size_t size_bytes, unsigned flags, struct dsm_transfer *transfer);
 int dsm_write(void *address, const void *buffer, size_t size_bytes, unsigned flags, struct dsm_transfer *transfer);

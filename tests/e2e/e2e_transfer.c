@@ -157,30 +157,6 @@ static void run_crosswise(void)
     CHECK_OK(dsm_barrier());
 }
 
-/* Bytes that come from a bad buffer are the caller's error; what they were for stays as it was, and the job goes on. */
-static void run_bad_buffer(void)
-{
-    char *memory = node_share("area", AREA);
-    int error;
-
-    if (dsm_node_id() == 0) {
-        memset(memory, 1, AREA);
-        error = dsm_write(memory, (void *)4096, 5 * DSM_PAGE_BYTES, 0, NULL);
-        CHECK(error == -EIO || error == -EFAULT);
-        CHECK(dsm_errmsg()[0] != '\0');
-    }
-    CHECK_OK(dsm_barrier());
-    if (dsm_node_id() == 1) {
-        error = dsm_read((void *)4096, memory, 5 * DSM_PAGE_BYTES, 0, NULL); /* in bulk from node 0 */
-        printf("error %d: %s\n", error, dsm_errmsg());
-        CHECK(error == -EIO || error == -EFAULT);
-    }
-    CHECK_OK(dsm_barrier());
-    CHECK_IS(memory[AREA - 1], 1);
-    CHECK_IS(memory[0], 1);
-    CHECK_OK(dsm_barrier());
-}
-
 /* ---- in flight
  * ------------------------------------------------------------------------------------------------------------ */
 
@@ -367,7 +343,6 @@ static const struct node_case cases[] = {
     {"bulk_of_mixed_pages", run_bulk_of_mixed_pages, .nodes_count = 3, .options = {"ddr=4M", "cxl=2M", "nvme=16M:%D"}},
     {"private_and_managed", run_private_and_managed, .nodes_count = 2},
     {"crosswise", run_crosswise, .nodes_count = 3},
-    {"bad_buffer", run_bad_buffer, .nodes_count = 2},
     {"nowait_1", run_nowait, .nodes_count = 1},
     {"nowait_3", run_nowait, .nodes_count = 3},
     {"nowait_larger_than_ddr", run_nowait_larger_than_ddr, .nodes_count = 2,
