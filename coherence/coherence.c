@@ -8,7 +8,7 @@
 #define HOLDS_PER_REQUEST 4
 
 struct layout {
-    size_t requests, errands, transactions, served, holds, locks, claims, end;
+    size_t requests, errands, transactions, served, holds, locks, claims, lock_serials, end;
     uint32_t errands_count, errands_extra, transactions_count, holds_count;
 };
 
@@ -42,6 +42,8 @@ static struct layout layout_of(const struct coherence_limits *limits)
     layout.holds = place(&layout.end, sizeof(struct hold), layout.holds_count);
     layout.locks = place(&layout.end, sizeof(struct lock), limits->locks_max);
     layout.claims = place(&layout.end, sizeof(struct claim), limits->home_locks_max);
+    layout.lock_serials = place(&layout.end, sizeof(uint64_t), (size_t)limits->nodes_count * limits->locks_max);
+    ASSERT(layout.end <= UINT32_MAX);
     return layout;
 }
 
@@ -69,6 +71,7 @@ void coherence_init(struct coherence *c, const struct coherence_limits *limits, 
     c->holds_offset = (uint32_t)layout.holds;
     c->locks_offset = (uint32_t)layout.locks;
     c->claims_offset = (uint32_t)layout.claims;
+    c->lock_serials_offset = (uint32_t)layout.lock_serials;
     c->errands_count = (uint16_t)layout.errands_count;
     c->errands_extra_max = (uint16_t)layout.errands_extra;
     c->transactions_count = (uint16_t)layout.transactions_count;

@@ -50,7 +50,8 @@ void coherence_set_env(struct coherence *coherence, const struct coherence_env *
  * rule. Ends when rights were installed (0) or the page is lost (-EIO, -EHOSTDOWN; env->poison was called).
  * Faults on a page already being requested join that request. `prefetch`: nobody waits; may end with -EAGAIN.
  * done() may come before the call returns (the page's home is here and nobody else has the page).
- * 0, or -EAGAIN: requests_max are in flight; call again after the next done(); -EFAULT: outside every extent.
+ * 0, or -EAGAIN: requests_max are in flight; call again after the next done() or coherence_read_end(); -EFAULT:
+ * outside every extent.
  */
 int coherence_fault(struct coherence *coherence, struct page_id page, enum access access, uint64_t thread,
                     uint64_t token, bool prefetch, uint64_t now_ns) MUST_USE;

@@ -172,12 +172,16 @@ void cond_home_receive(struct coherence *c, const struct message *message)
         bad(c); /* P18 */
         return;
     }
+    if (message->type != MESSAGE_COND_CANCEL && !lock_serial_is_new(c, message)) {
+        stale(c); /* L7 */
+        return;
+    }
     ref = claim_find(c, SPACE_CONDS, message->a, 1, message->from, message->request, message_serial(message));
     if (message->type == MESSAGE_COND_WAKE) {
         cond_wake(c, message);
-    } else if (message->type == MESSAGE_COND_WAIT && ref == 0) {
+    } else if (message->type == MESSAGE_COND_WAIT) {
         cond_requested(c, message);
-    } else if (message->type == MESSAGE_COND_CANCEL && ref != 0) {
+    } else if (ref != 0) {
         claim_remove(c, ref);
         cond_tell(c, message->from, message, MESSAGE_COND_WOKEN, ECANCELED);
     } else {

@@ -200,7 +200,7 @@ struct coherence {
     uint64_t serial, arrival;
     struct coherence_counters counters;
     uint32_t requests_offset, errands_offset, transactions_offset, served_offset, holds_offset, locks_offset;
-    uint32_t claims_offset;
+    uint32_t claims_offset, lock_serials_offset;
     uint16_t transactions_count, errands_count, errands_extra, errands_extra_max;
     ref16 request_free, errand_free, transaction_free;
     uint16_t pool_free[POOLS];
@@ -256,6 +256,12 @@ static inline struct lock *lock_at(const struct coherence *c, uint32_t ref)
 static inline struct claim *claim_at(const struct coherence *c, uint32_t ref)
 {
     return pool_at(c, c->claims_offset, sizeof(struct claim), ref);
+}
+
+/* The last serial of each lock slot of each node, so that a repeated request is recognised (L7). */
+static inline uint64_t *lock_serial_at(const struct coherence *c, struct node_id node, uint32_t request)
+{
+    return pool_at(c, c->lock_serials_offset, sizeof(uint64_t), node.index * c->limits.locks_max + request + 1);
 }
 
 static inline struct coherence_page *page_entry(const struct coherence *c, struct page_id page)
@@ -381,6 +387,7 @@ void cond_receive(struct coherence *c, const struct message *message);
 
 /* lock_home.c, claims.c, cond.c: the home's half */
 void lock_home_receive(struct coherence *c, const struct message *message);
+bool lock_serial_is_new(struct coherence *c, const struct message *message);
 void lock_home_view_changed(struct coherence *c);
 void cond_home_receive(struct coherence *c, const struct message *message);
 void claims_init(struct coherence *c);

@@ -297,6 +297,17 @@ static void lock_cancelled(struct coherence *c, uint32_t ref)
     claim_end_and_serve(c, ref);
 }
 
+/* L7: false: a late or repeated request. */
+bool lock_serial_is_new(struct coherence *c, const struct message *message)
+{
+    uint64_t *last = lock_serial_at(c, message->from, message->request);
+
+    if (message_serial(message) <= *last)
+        return false;
+    *last = message_serial(message);
+    return true;
+}
+
 void lock_home_receive(struct coherence *c, const struct message *message)
 {
     uint8_t space = wire_space(message);
@@ -309,8 +320,8 @@ void lock_home_receive(struct coherence *c, const struct message *message)
         return;
     }
     ref = claim_find(c, space, message->a, message->b, message->from, message->request, message_serial(message));
-    if (message->type == MESSAGE_LOCK ? ref != 0 : ref == 0) {
-        stale(c); /* L7 */
+    if (message->type == MESSAGE_LOCK ? !lock_serial_is_new(c, message) : ref == 0) {
+        stale(c);
         return;
     }
     switch (message->type) {
@@ -368,6 +379,10 @@ void lock_home_view_changed(struct coherence *c)
             holder_died(c, i);
         else if (claim->state == CLAIM_HELD && (claim->passed_by & ~c->view.members) != 0)
             tell(c, claim, MESSAGE_LOCK_GRANT, 0); /* its grant may have died with the last holder */
+    }
+    for (unsigned node = 0; node < c->limits.nodes_count; node++) {
+        if (!node_is_member(c, node_of(node)))
+            memset(lock_serial_at(c, node_of(node), 0), 0, sizeof(uint64_t) * c->limits.locks_max);
     }
     for (uint32_t i = 1; i <= c->limits.home_locks_max; i++) {
         if (claim_at(c, i)->state != CLAIM_DEAD)
