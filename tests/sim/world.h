@@ -86,8 +86,8 @@ struct frame {
     bool is_protecting; /* a protect() waits for pins */
     uint8_t protect_access;
     bool drop_wanted;
-    uint8_t pins;
-    uint8_t sends; /* deferred sends of this page */
+    uint16_t pins;
+    uint16_t sends; /* deferred sends of this page */
 };
 
 /* A lock this node owns. */
