@@ -267,9 +267,9 @@ static void env_extents_freed(void *context, uint64_t first, uint64_t count)
     for (uint64_t e = first; e < first + count; e++) {
         const struct cluster_extent *extent = cluster_extent_at(node->cluster, e);
 
-        if (extent == NULL || extent->home != 0)
-            fail(node->sim, "extents", "node %u hears that extent %llu is free, its table does not say so", node->index,
-                 (unsigned long long)e);
+        if (extent == NULL || extent->home == 0)
+            fail(node->sim, "extents", "node %u hears that extent %llu is freed, its table has forgotten it already",
+                 node->index, (unsigned long long)e);
     }
 }
 
