@@ -22,7 +22,7 @@ if [ -z "$build" ]; then
 fi
 
 nodes=${NODES:-3}
-# What a node of three touches is about four fifths of the lists: it loads a third, scans another one, keeps records of
+# What a node of three touches is about three quarters of the lists: it loads a third, scans another one, keeps records of
 # what it found, and reads those of the others. The table says what it was.
 lists=0
 for list in /var/lib/dpkg/status /var/lib/apt/lists/*_Packages*; do
@@ -33,7 +33,7 @@ for list in /var/lib/dpkg/status /var/lib/apt/lists/*_Packages*; do
     esac
     lists=$((lists + bytes))
 done
-touched=$((lists * 4 / 5))
+touched=$((lists * 3 / 4))
 ddr=${DDR:-$((touched / 4))}
 cxl=${CXL:-$((touched / 4))}
 nvme=${NVME:-$((touched * 4 + (64 << 20)))}
