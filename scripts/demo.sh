@@ -22,8 +22,8 @@ if [ -z "$build" ]; then
 fi
 
 nodes=${NODES:-3}
-# What a node of three touches is about three quarters of the lists: it loads a third, scans another one, keeps records of
-# what it found, and reads those of the others. The table says what it was.
+# What a node of three touches is about three quarters of the lists: it loads a third, scans another one, keeps
+# records of what it found, and reads those of the others. The table says what it was.
 lists=0
 for list in /var/lib/dpkg/status /var/lib/apt/lists/*_Packages*; do
     [ -r "$list" ] || continue
@@ -47,6 +47,6 @@ trap 'rm -rf "$store"' EXIT
 printf 'demo: %d nodes, each with %s bytes of DDR, %s of CXL (emulated) and %s of NVMe in %s\n' \
     "$nodes" "$ddr" "$cxl" "$nvme" "${store#"$PWD"/}"
 status=0
-"$build/dsmrun" -n "$nodes" --ddr "$ddr" --cxl "$cxl" --nvme "$nvme:$store" --timeout "${TIMEOUT:-300}" \
-    -- "$build/pkgrank" </dev/null || status=$?
+"$build/dsmrun" -n "$nodes" --ddr "$ddr" --cxl "$cxl" --nvme "$nvme:$store" \
+    --timeout "${TIMEOUT:-300}" -- "$build/pkgrank" </dev/null || status=$?
 [ "$status" -eq 0 ] || fail "dsmrun ended with status $status"
