@@ -133,7 +133,7 @@ static unsigned char *crosswise;
 static void copy_crosswise(unsigned thread)
 {
     for (int i = 0; i < 40; i++) {
-        size_t offset = (size_t)((i * 7 + (int)thread) % 48) * DSM_PAGE_BYTES + (size_t)i;
+        size_t offset = ((size_t)i * 7 % 24 + thread * 32) * DSM_PAGE_BYTES + (size_t)i;
         size_t size = 3 * DSM_PAGE_BYTES;
         unsigned char *mine = (unsigned char *)own((char *)crosswise, AREA) + offset;
         unsigned char *theirs = (unsigned char *)other((char *)crosswise, AREA) + offset;
