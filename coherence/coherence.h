@@ -30,8 +30,8 @@ struct coherence_limits {
     uint16_t nodes_count;    /* members at most; NODES_MAX at most */
     uint16_t requests_max;   /* page requests, atomics and reads this node has in flight, over all homes */
     uint16_t locks_max;      /* locks this node holds or caches or waits for */
-    uint32_t home_locks_max; /* locks known to this node as a home, waiting requests included */
-    uint32_t hold_ns;        /* shortest time a granted page is kept (P-rules: 50 us; randomised, doubling on refault) */
+    uint32_t home_locks_max; /* locks and condition waits known to this node as a home, waiting requests included */
+    uint32_t hold_ns;        /* shortest time a granted page is kept; randomised, doubling on refault (P12) */
     uint32_t hold_ns_max;
     uint32_t lock_lease_ns;  /* unused until leases; kept in the wire format */
 };
@@ -103,7 +103,8 @@ int coherence_cond_wake(struct coherence *coherence, uint64_t word, bool all, ui
 /* ---- events ----------------------------------------------------------------------------------------------------- */
 
 /* A decoded message from `from` (the transport's word; message->from must equal it). Bad ones are counted, ignored. */
-void coherence_receive(struct coherence *coherence, struct node_id from, const struct message *message, uint64_t now_ns);
+void coherence_receive(struct coherence *coherence, struct node_id from, const struct message *message,
+                       uint64_t now_ns);
 
 /* env->protect() that was in progress is complete. */
 void coherence_protected(struct coherence *coherence, struct page_id page, uint64_t now_ns);

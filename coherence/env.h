@@ -59,7 +59,8 @@ struct coherence_env {
     /*
      * Lower what this node's threads may do with the page to `access`. 0: done, no thread can do more any more.
      * -EINPROGRESS: the page is pinned; coherence_protected() follows. Until then install() may come for the page (the
-     * caller of an eviction was told -EBUSY and goes on); the lowering is completed all the same, and undone by install().
+     * caller of an eviction was told -EBUSY and goes on); the lowering is completed all the same, and undone by another
+     * install().
      */
     int (*protect)(void *context, struct page_id page, enum access access);
 
