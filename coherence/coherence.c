@@ -276,20 +276,6 @@ void coherence_set_view(struct coherence *c, const struct view *view, uint64_t n
     locks_view_changed(c);
 }
 
-void coherence_forget(struct coherence *c, struct page_id first, unsigned pages_count)
-{
-    for (unsigned i = 0; i < pages_count; i++) {
-        struct page_id page = page_of(first.index + i);
-        struct coherence_page *entry = page_entry(c, page);
-        struct coherence_home *home = home_entry(c, page);
-
-        if (entry != NULL && entry->pending == 0)
-            *entry = (struct coherence_page){.state = PAGE_INVALID};
-        if (home != NULL && home->busy == 0)
-            *home = (struct coherence_home){.owner = 0};
-    }
-}
-
 uint64_t coherence_deadline_ns(const struct coherence *c)
 {
     return c->deadline_ns;

@@ -118,7 +118,9 @@ void coherence_lost(struct coherence *coherence, struct page_id page, const char
 /* A new view. Dead owners' pages are poisoned, dead holders' locks pass on, requests to dead homes end -EHOSTDOWN. */
 void coherence_set_view(struct coherence *coherence, const struct view *view, uint64_t now_ns);
 
-/* An extent's pages were freed everywhere: forget entries. Only with no request in flight on them. */
+/*
+ * Pages are being freed, everywhere (V8). The extent table has them for the last time. Requests on them end with -EFAULT.
+ */
 void coherence_forget(struct coherence *coherence, struct page_id first, unsigned pages_count);
 
 /* Timers: call coherence_tick() at or after this time (UINT64_MAX: no timer). */

@@ -307,6 +307,15 @@ void holder_protected(struct coherence *c, struct page_id page, uint64_t now_ns)
 }
 
 /* V5: recalls by homes that are no members any more are forgotten. */
+static void recall_drop(struct coherence *c, ref16 ref)
+{
+    struct errand *errand = errand_at(c, ref);
+
+    timer_stop(c, ref);
+    errand->recall.type = MESSAGE_NONE;
+    errand->is_lowering = false; /* coherence_protected() gives the rights back */
+}
+
 void holder_homes_died(struct coherence *c)
 {
     for (unsigned i = 1; i <= c->errands_count; i++) {
@@ -316,10 +325,18 @@ void holder_homes_died(struct coherence *c)
         if (errand->recall.type == MESSAGE_NONE || node_is_member(c, errand->recall.home))
             continue;
         entry = page_entry(c, errand->page);
-        timer_stop(c, (ref16)i);
-        errand->recall.type = MESSAGE_NONE;
-        errand->is_lowering = false; /* coherence_protected() gives the rights back */
+        recall_drop(c, (ref16)i);
         if (entry != NULL)
             errand_put_if_idle(c, (ref16)i, entry);
     }
+}
+
+/* V8 */
+void holder_forget(struct coherence *c, struct coherence_page *entry)
+{
+    if (entry->pending != 0) {
+        recall_drop(c, entry->pending);
+        errand_put_if_idle(c, entry->pending, entry);
+    }
+    *entry = (struct coherence_page){.state = PAGE_INVALID};
 }

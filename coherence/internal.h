@@ -323,6 +323,7 @@ void request_granted(struct coherence *c, const struct message *message, uint64_
 void request_refused(struct coherence *c, const struct message *message, uint64_t now_ns);
 void request_finished(struct coherence *c, const struct message *message, enum request_kind kind, uint64_t now_ns);
 void requests_home_died(struct coherence *c);
+void requests_forget(struct coherence *c, struct page_id first, unsigned pages_count);
 
 /* holder.c */
 void errands_init(struct coherence *c);
@@ -333,6 +334,7 @@ int holder_take(struct coherence *c, struct page_id page, const struct recall *r
 void holder_protected(struct coherence *c, struct page_id page, uint64_t now_ns);
 void holder_tick(struct coherence *c, uint64_t now_ns);
 void holder_homes_died(struct coherence *c);
+void holder_forget(struct coherence *c, struct coherence_page *entry);
 
 /* hold.c */
 void hold_begin(struct coherence *c, struct page_id page, uint64_t thread, uint64_t now_ns);

@@ -91,6 +91,7 @@ static void claim_grant(struct coherence *c, uint32_t ref)
 
     claim->state = CLAIM_HELD;
     claim->is_asked = false;
+    claim->is_owner_dead = is_owner_dead;
     tell(c, claim, MESSAGE_LOCK_GRANT, is_owner_dead ? EOWNERDEAD : 0);
 }
 
@@ -350,7 +351,7 @@ static void holder_died(struct coherence *c, uint32_t ref)
     uint32_t waiter = gone.promised;
 
     promise_end(c, claim_at(c, ref));
-    if (gone.is_exclusive)
+    if (gone.is_exclusive || gone.is_owner_dead) /* the news it had may have died with it */
         claim_at(c, ref)->state = CLAIM_ORPHAN;
     else
         claim_remove(c, ref);

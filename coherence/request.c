@@ -575,3 +575,39 @@ void requests_home_died(struct coherence *c)
         }
     }
 }
+
+static void errand_forget(struct coherence *c, ref16 ref)
+{
+    struct errand *errand = errand_at(c, ref);
+
+    while (errand->first != 0) {
+        ref16 request = errand->first;
+        uint64_t token = request_at(c, request)->token;
+
+        errand->first = request_at(c, request)->next;
+        request_put(c, request);
+        done(c, token, -EFAULT, 0);
+    }
+    errand->last = 0;
+    errand->serial = 0;
+}
+
+/* V8: a late answer finds no request with its serial. */
+void requests_forget(struct coherence *c, struct page_id first, unsigned pages_count)
+{
+    for (unsigned i = 1; i <= c->limits.requests_max; i++) {
+        struct request request = *request_at(c, i);
+        struct coherence_page *entry;
+
+        if (request.kind == REQUEST_FREE || request.page.index - first.index >= pages_count)
+            continue;
+        entry = page_entry(c, request.page);
+        if ((request.kind == REQUEST_FAULT || request.kind == REQUEST_PUT) && entry != NULL && entry->pending != 0) {
+            errand_forget(c, entry->pending);
+            continue;
+        }
+        request_put(c, (ref16)i);
+        if (request.kind != REQUEST_READING)
+            done(c, request.token, -EFAULT, 0);
+    }
+}

@@ -313,6 +313,26 @@ static void test_death_of_the_holder_is_told(void **state)
     world_end(world);
 }
 
+/* V6: who heard of a death and dies too, a reader even, does not take the news along. */
+static void test_news_of_a_death_survives_its_hearer(void **state)
+{
+    struct world *world = world_start();
+
+    (void)state;
+    use(world);
+    lock(world, 1, 0, 1, EXCLUSIVE, 1);
+    lock(world, 2, 0, 1, SHARED, 1);
+    world_run(world);
+    world_kill(world, 1);
+    world_run(world);
+    assert_int_equal(world->nodes[2].results[1], -EOWNERDEAD);
+    world_kill(world, 2);
+    lock(world, 3, 0, 1, EXCLUSIVE, 1);
+    world_run(world);
+    assert_int_equal(world->nodes[3].results[1], -EOWNERDEAD);
+    world_end(world);
+}
+
 /* V6: a dead waiter is passed over. */
 static void test_death_of_a_promised_waiter(void **state)
 {
@@ -366,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_places_are_bounded_and_come_back),
         cmocka_unit_test(test_unknown_and_repeated_grants),
         cmocka_unit_test(test_death_of_the_holder_is_told),
+        cmocka_unit_test(test_news_of_a_death_survives_its_hearer),
         cmocka_unit_test(test_death_of_a_promised_waiter),
         cmocka_unit_test(test_death_of_the_home),
     };

@@ -81,7 +81,7 @@ static bool locate(struct page_id id, unsigned *ret_home, unsigned *ret_page)
 
 static struct coherence_page *env_page(void *context, struct page_id id)
 {
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     return locate(id, &home, &page) ? &((struct node *)context)->tables.pages[home][page] : NULL;
 }
@@ -89,14 +89,14 @@ static struct coherence_page *env_page(void *context, struct page_id id)
 static struct coherence_home *env_home(void *context, struct page_id id)
 {
     struct node *node = context;
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     return locate(id, &home, &page) && &node->world->nodes[home] == node ? &node->tables.homes[page] : NULL;
 }
 
 static struct node_id env_home_of(void *context, struct page_id id)
 {
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     (void)context;
     return locate(id, &home, &page) ? node_of(home) : NODE_NONE;
@@ -106,7 +106,7 @@ static void queue_message(struct node *node, struct node_id to, const struct mes
 {
     struct world *world = node->world;
     struct queued *queued = &world->queue[world->count];
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     assert_true(world->count++ < QUEUE_MAX);
     *queued = (struct queued){.message = *message, .to = to.index};
@@ -131,7 +131,7 @@ static void env_send_page(void *context, struct node_id to, const struct message
 static int env_protect(void *context, struct page_id id, enum access access)
 {
     struct node *node = context;
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     assert_true(locate(id, &home, &page));
     if (node->tables.is_pinned[home][page])
@@ -144,7 +144,7 @@ static int env_protect(void *context, struct page_id id, enum access access)
 static void env_install(void *context, struct page_id id, enum access access, const void *bytes)
 {
     struct node *node = context;
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     assert_true(locate(id, &home, &page));
     if (bytes != NULL)
@@ -155,7 +155,7 @@ static void env_install(void *context, struct page_id id, enum access access, co
 static void env_store(void *context, struct page_id id, const void *bytes)
 {
     struct node *node = context;
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     assert_true(locate(id, &home, &page));
     assert_true(node->tables.rights[home][page] < ACCESS_WRITE);
@@ -167,7 +167,7 @@ static void env_store(void *context, struct page_id id, const void *bytes)
 static void env_drop(void *context, struct page_id id)
 {
     struct node *node = context;
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     assert_true(locate(id, &home, &page));
     assert_int_equal(node->tables.rights[home][page], ACCESS_NONE);
@@ -177,7 +177,7 @@ static void env_drop(void *context, struct page_id id)
 static void env_poison(void *context, struct page_id id, const char *why)
 {
     struct node *node = context;
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     assert_non_null(why);
     assert_true(locate(id, &home, &page));
@@ -188,7 +188,7 @@ static void env_poison(void *context, struct page_id id, const char *why)
 static int env_atomic(void *context, struct page_id id, const struct message *operation, uint64_t *ret_old)
 {
     struct node *node = context;
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     assert_true(locate(id, &home, &page));
     assert_ptr_equal(node, &node->world->nodes[home]);
@@ -392,7 +392,7 @@ static inline void touch(struct world *world, unsigned node, struct page_id page
 
 static inline uint64_t *word(struct world *world, unsigned node, struct page_id id)
 {
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     assert_true(locate(id, &home, &page));
     return &world->nodes[node].tables.words[home][page];
@@ -400,7 +400,7 @@ static inline uint64_t *word(struct world *world, unsigned node, struct page_id 
 
 static inline enum access rights(struct world *world, unsigned node, struct page_id id)
 {
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     assert_true(locate(id, &home, &page));
     return world->nodes[node].tables.rights[home][page];
@@ -408,7 +408,7 @@ static inline enum access rights(struct world *world, unsigned node, struct page
 
 static inline bool is_poisoned(struct world *world, unsigned node, struct page_id id)
 {
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     assert_true(locate(id, &home, &page));
     return world->nodes[node].tables.is_poisoned[home][page];
@@ -416,7 +416,7 @@ static inline bool is_poisoned(struct world *world, unsigned node, struct page_i
 
 static inline struct coherence_home *directory(struct world *world, struct page_id id)
 {
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     assert_true(locate(id, &home, &page));
     return &world->nodes[home].tables.homes[page];
@@ -437,7 +437,7 @@ static inline uint64_t get(struct world *world, unsigned node, struct page_id pa
 
 static inline void pin(struct world *world, unsigned node, struct page_id id, bool is_pinned)
 {
-    unsigned home, page;
+    unsigned home = 0, page = 0;
 
     assert_true(locate(id, &home, &page));
     world->nodes[node].tables.is_pinned[home][page] = is_pinned;
