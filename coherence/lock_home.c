@@ -42,6 +42,7 @@ static bool conflicts(const struct claim *a, const struct claim *b)
 struct obstacles {
     uint32_t holders_count, holder;
     bool has_earlier_waiter, has_asked_holder;
+    bool has_orphan; /* no obstacle, but the grant must come from the home, which has news */
 };
 
 static struct obstacles obstacles_of(const struct coherence *c, uint32_t waiter)
@@ -53,6 +54,7 @@ static struct obstacles obstacles_of(const struct coherence *c, uint32_t waiter)
     for (; ref != 0; ref = claim_overlapping(c, claim->space, claim->first, claim->count, ref)) {
         const struct claim *other = claim_at(c, ref);
 
+        obstacles.has_orphan = obstacles.has_orphan || other->state == CLAIM_ORPHAN;
         if (ref == waiter || !conflicts(claim, other))
             continue;
         if (other->state == CLAIM_HELD && !MUTANT(4)) {
@@ -144,7 +146,7 @@ static bool waiter_settle(struct coherence *c, uint32_t ref, bool is_new)
     }
     if (claim->is_try && is_new && (obstacles.has_earlier_waiter || obstacles.has_asked_holder))
         return false;
-    holders_ask(c, ref, obstacles.holders_count == 1 && !obstacles.has_earlier_waiter);
+    holders_ask(c, ref, obstacles.holders_count == 1 && !obstacles.has_earlier_waiter && !obstacles.has_orphan);
     return true;
 }
 

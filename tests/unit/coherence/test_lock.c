@@ -326,10 +326,15 @@ static void test_news_of_a_death_survives_its_hearer(void **state)
     world_kill(world, 1);
     world_run(world);
     assert_int_equal(world->nodes[2].results[1], -EOWNERDEAD);
-    world_kill(world, 2);
-    lock(world, 3, 0, 1, EXCLUSIVE, 1);
+    lock(world, 3, 0, 1, SHARED, 1);
     world_run(world);
-    assert_int_equal(world->nodes[3].results[1], -EOWNERDEAD);
+    assert_true(has(world, 3, 1));
+    world_kill(world, 2);
+    lock(world, 0, 0, 1, EXCLUSIVE, 1);
+    world_run(world);
+    unlock(world, 3, 1); /* no direct hand-over: only the home knows */
+    world_run(world);
+    assert_int_equal(world->nodes[0].results[1], -EOWNERDEAD);
     world_end(world);
 }
 
