@@ -82,8 +82,8 @@ static void measure(const struct plan *plan, const char *area, struct raw *raw, 
 int main(int argc, char **argv)
 {
     struct options options = options_parse(argc, argv);
-    struct plan plan = {.reads_count = options.is_quick ? 20 : 200,
-                        .rounds_count = options.is_quick ? 2 : 9,
+    struct plan plan = {.reads_count = options.is_quick ? 20 : 50,
+                        .rounds_count = options.is_quick ? 2 : 33,
                         .by_tcp = strcmp(options.transport, "tcp") == 0};
     struct figure figure = {.name = plan.by_tcp ? "bulk-read-tcp" : "bulk-read-shm", .unit = "MiB/s"};
     int rank = rank_of_two();

@@ -98,8 +98,8 @@ int main(int argc, char **argv)
     };
     struct options options = options_parse(argc, argv);
     struct plan plan = {.pages_count = options.is_quick ? 4096 : 16384,
-                        .faults_count = options.is_quick ? 200 : 2000,
-                        .rounds_count = options.is_quick ? 2 : 9};
+                        .faults_count = options.is_quick ? 200 : 800,
+                        .rounds_count = options.is_quick ? 2 : 25};
 
     report_open(options.json_path);
     cpu_pin(0);

@@ -122,8 +122,8 @@ static void reacquires(const struct plan *plan, void *page, struct figure *figur
 int main(int argc, char **argv)
 {
     struct options options = options_parse(argc, argv);
-    struct plan plan = {.handovers_count = options.is_quick ? 100 : 500,
-                        .rounds_count = options.is_quick ? 2 : 9,
+    struct plan plan = {.handovers_count = options.is_quick ? 100 : 120,
+                        .rounds_count = options.is_quick ? 2 : 33,
                         .by_tcp = strcmp(options.transport, "tcp") == 0};
     struct figure figure = {.name = plan.by_tcp ? "lock-handover-tcp" : "lock-handover-shm", .unit = "us"};
     struct figure busy = {.name = plan.by_tcp ? "lock-handover-tcp-to-busy" : "lock-handover-shm-to-busy",

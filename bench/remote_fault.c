@@ -88,9 +88,9 @@ int main(int argc, char **argv)
 {
     struct options options = options_parse(argc, argv);
     struct plan plan = {.pages_count = options.is_quick ? 4096 : 16384,
-                        .faults_count = options.is_quick ? 200 : 2000,
-                        .trips_count = options.is_quick ? 200 : 2000,
-                        .rounds_count = options.is_quick ? 2 : 9,
+                        .faults_count = options.is_quick ? 200 : 500,
+                        .trips_count = options.is_quick ? 200 : 500,
+                        .rounds_count = options.is_quick ? 2 : 33,
                         .by_tcp = strcmp(options.transport, "tcp") == 0,
                         .is_spinning = strcmp(options.spin_us, "0") != 0};
     char names[2][64];
