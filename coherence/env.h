@@ -51,9 +51,8 @@ struct coherence_env {
 
     /*
      * Queue a message with the bytes of message->page as this node's store holds them now. The bytes may have to be
-     * read from a lower tier first; the protocol guarantees that nobody changes them before the receiver confirms or leaves
-     * the view.
-     * When they cannot be read, the message goes out with MESSAGE_POISONED set and without bytes.
+     * read from a lower tier first; the protocol guarantees that nobody changes them before the receiver confirms or
+     * leaves the view. When they cannot be read, the message goes out with MESSAGE_POISONED set and without bytes.
      */
     void (*send_page)(void *context, struct node_id to, const struct message *message);
 

@@ -372,6 +372,8 @@ void lock_home_view_changed(struct coherence *c)
 
         if (claim->state != CLAIM_WAITING || node_is_member(c, claim->node))
             continue;
+        if (claim->promised_by != 0)
+            claim_at(c, claim->promised_by)->is_owner_dead = true; /* it may have been granted, and used it */
         promise_end(c, claim);
         claim->state = CLAIM_DEAD;
     }

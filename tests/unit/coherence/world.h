@@ -63,6 +63,7 @@ struct world {
     uint32_t epoch;
     uint64_t members;
     unsigned delivered;
+    bool is_freed; /* no page belongs to an extent now */
 };
 
 static inline struct page_id page_at(unsigned home, unsigned page)
@@ -79,11 +80,17 @@ static bool locate(struct page_id id, unsigned *ret_home, unsigned *ret_page)
     return true;
 }
 
+static bool is_allocated(const struct node *node, struct page_id id, unsigned *ret_home, unsigned *ret_page)
+{
+    return !node->world->is_freed && locate(id, ret_home, ret_page);
+}
+
 static struct coherence_page *env_page(void *context, struct page_id id)
 {
+    struct node *node = context;
     unsigned home = 0, page = 0;
 
-    return locate(id, &home, &page) ? &((struct node *)context)->tables.pages[home][page] : NULL;
+    return is_allocated(node, id, &home, &page) ? &node->tables.pages[home][page] : NULL;
 }
 
 static struct coherence_home *env_home(void *context, struct page_id id)
@@ -91,15 +98,14 @@ static struct coherence_home *env_home(void *context, struct page_id id)
     struct node *node = context;
     unsigned home = 0, page = 0;
 
-    return locate(id, &home, &page) && &node->world->nodes[home] == node ? &node->tables.homes[page] : NULL;
+    return is_allocated(node, id, &home, &page) && &node->world->nodes[home] == node ? &node->tables.homes[page] : NULL;
 }
 
 static struct node_id env_home_of(void *context, struct page_id id)
 {
     unsigned home = 0, page = 0;
 
-    (void)context;
-    return locate(id, &home, &page) ? node_of(home) : NODE_NONE;
+    return is_allocated(context, id, &home, &page) ? node_of(home) : NODE_NONE;
 }
 
 static void queue_message(struct node *node, struct node_id to, const struct message *message, bool with_page)
