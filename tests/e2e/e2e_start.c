@@ -47,6 +47,13 @@ static void skip_unless_root(void)
         node_skip("needs root");
 }
 
+/* A sanitizer keeps terabytes of addresses for itself. */
+static void skip_when_sanitized(void)
+{
+    if (patience(1) != 1)
+        node_skip("a sanitizer has its own use of addresses");
+}
+
 static const char *in_directory(const char *size, const char *rest)
 {
     static char value[4096 + 64];
@@ -127,6 +134,7 @@ static void run_nvme_no_rights(void)
         error = dsm_init(config);
         CHECK(error == -EACCES || error == -EPERM); /* EPERM: userfaultfd was asked for first */
         CHECK(dsm_errmsg()[0] != '\0');
+        dsm_config_destroy(config);
     }
 }
 
@@ -194,6 +202,7 @@ static void run_address_space_limit(void)
 {
     struct rlimit limit = {(rlim_t)8 << 30, (rlim_t)8 << 30};
 
+    skip_when_sanitized();
     CHECK_IS(setrlimit(RLIMIT_AS, &limit), 0);
     refused_with("window.shared", "64G", -ENOMEM, "RLIMIT_AS");
 }
@@ -205,6 +214,7 @@ static void run_window_agreed(void)
     void *blocked = (void *)(uintptr_t)(0x100000000000UL + ((unsigned long)rank << 30));
     uint64_t *word;
 
+    skip_when_sanitized();
     CHECK(mmap(blocked, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == blocked);
     CHECK_OK(dsm_init(NULL));
     word = node_share("word", 4096);
@@ -244,6 +254,7 @@ static void run_one_refused(void)
     error = dsm_init(config);
     CHECK(strcmp(getenv("DSM_RANK"), "1") == 0 ? error == -ENOENT : (error == -ETIMEDOUT || error == -EHOSTDOWN));
     CHECK(dsm_errmsg()[0] != '\0');
+    dsm_config_destroy(config);
 }
 
 static bool judge_skipped(const struct node_outcome *outcome)
