@@ -206,7 +206,7 @@ void home_answer(struct coherence *c, const struct message *message, uint64_t no
     }
     if (message->type == MESSAGE_CONFIRM)
         is_awaited = t != NULL && t->is_confirm_awaited && node_is(t->requester, message->from);
-    if (!is_awaited || message->sequence != t->sequence) {
+    if (!is_awaited || message->sequence != t->sequence || message->c != t->c) {
         stale(c);
         return;
     }

@@ -119,7 +119,7 @@ void coherence_lost(struct coherence *coherence, struct page_id page, const char
 void coherence_set_view(struct coherence *coherence, const struct view *view, uint64_t now_ns);
 
 /*
- * Pages are being freed, everywhere (V8). The extent table has them for the last time. Requests on them end with -EFAULT.
+ * Pages are being freed, everywhere (V8). The extent table has them for the last time. Requests on them end -EFAULT.
  */
 void coherence_forget(struct coherence *coherence, struct page_id first, unsigned pages_count);
 

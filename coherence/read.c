@@ -35,6 +35,7 @@ static bool helper_start(struct coherence *c, struct transaction *t, unsigned of
     helper->page = read_page(t, offset);
     helper->requester = c->self;
     helper->parent = transaction_ref(c, t);
+    helper->c = ++c->serial << MESSAGE_SERIAL_SHIFT;
     t->helping = (uint16_t)(t->helping | 1u << (offset - t->cursor));
     home_enqueue(c, c->env->home(c->env->context, helper->page), helper, now_ns);
     return true;

@@ -343,8 +343,8 @@ static int transfer_advance(struct node *node, struct transfer *transfer, uint64
         if (!transfer_is_near(node, transfer->managed, size, access)) {
             if (deadline_ns == 0) {
                 transfer_ask(node, transfer->managed, size, access, false);
-                transfer_ask(node, transfer->managed, transfer->size_bytes < AHEAD_BYTES ? transfer->size_bytes : AHEAD_BYTES,
-                             access, true);
+                transfer_ask(node, transfer->managed,
+                             transfer->size_bytes < AHEAD_BYTES ? transfer->size_bytes : AHEAD_BYTES, access, true);
                 return -EAGAIN;
             }
             if (os_now_ns() >= deadline_ns)

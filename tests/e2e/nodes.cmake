@@ -47,6 +47,7 @@ foreach(name memory transfer locks coherence)
     nodes_again(${name} tcp_faulty 120 transport=tcp faulty=7 CASES ${${name}_cases})
     nodes_again(${name} shm_faulty 120 transport=shm faulty=11 CASES ${${name}_cases} LABELS long)
 endforeach()
-nodes_again(faults tcp 120 transport=tcp CASES owner_killed home_killed lock_holder_killed killed_at_barrier keeper_killed)
+nodes_again(faults tcp 120 transport=tcp
+    CASES owner_killed home_killed lock_holder_killed killed_at_barrier keeper_killed)
 nodes_again(coherence long 420 CASES records_long LABELS long)
 nodes_again(coherence long_faulty 420 transport=tcp faulty=5 CASES records_long LABELS long)

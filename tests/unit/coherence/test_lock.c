@@ -338,6 +338,26 @@ static void test_news_of_a_death_survives_its_hearer(void **state)
     world_end(world);
 }
 
+/* V6: holder and promised waiter were one node: the waiter may have had the lock when it died. */
+static void test_death_of_holder_and_waiter(void **state)
+{
+    struct world *world = world_start();
+
+    (void)state;
+    lock(world, 1, 0, 1, SHARED, 1);
+    world_run(world);
+    lock(world, 1, 0, 1, EXCLUSIVE, 2);
+    world_deliver_type(world, MESSAGE_LOCK);
+    world_deliver_type(world, MESSAGE_LOCK_WANTED);
+    world_deliver_type(world, MESSAGE_LOCK_GRANT);
+    assert_true(has(world, 1, 2));
+    world_kill(world, 1); /* lock-passed is lost */
+    lock(world, 2, 0, 1, EXCLUSIVE, 1);
+    world_run(world);
+    assert_int_equal(world->nodes[2].results[1], -EOWNERDEAD);
+    world_end(world);
+}
+
 /* V6: a dead waiter is passed over. */
 static void test_death_of_a_promised_waiter(void **state)
 {
@@ -392,6 +412,7 @@ int main(void)
         cmocka_unit_test(test_unknown_and_repeated_grants),
         cmocka_unit_test(test_death_of_the_holder_is_told),
         cmocka_unit_test(test_news_of_a_death_survives_its_hearer),
+        cmocka_unit_test(test_death_of_holder_and_waiter),
         cmocka_unit_test(test_death_of_a_promised_waiter),
         cmocka_unit_test(test_death_of_the_home),
     };

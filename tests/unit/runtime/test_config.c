@@ -53,9 +53,10 @@ static void test_set_parses_each_kind(void **state)
 static void test_set_refuses_bad_values(void **state)
 {
     static const char *const bad[][2] = {
-        {"ddr", ""},       {"ddr", "M"},        {"ddr", "1X"},          {"ddr", "-1M"},       {"ddr", "99999999999999T"},
-        {"nvme", "4G"},    {"nvme", "4G:"},     {"nvme", ":/x"},        {"nvme", "0:/x"},     {"transport", "udp"},
-        {"transport", ""}, {"transport", "sh"}, {"uffd.move", "maybe"}, {"suspect", "1s"},    {"requests", "ten"},
+        {"ddr", ""},        {"ddr", "M"},         {"ddr", "1X"},         {"ddr", "-1M"},
+        {"nvme", "4G"},     {"nvme", "4G:"},      {"nvme", ":/x"},       {"nvme", "0:/x"},
+        {"transport", ""},  {"transport", "sh"},  {"transport", "udp"},  {"uffd.move", "maybe"},
+        {"suspect", "1s"},  {"requests", "ten"},  {"ddr", "99999999999999T"},
         {"hold_us", "99999999999999999999"},
     };
     struct dsm_config config;
@@ -101,7 +102,8 @@ static void test_environment_overrides_defaults(void **state)
 static void test_check_refuses_what_the_machine_lacks(void **state)
 {
     static const char *const bad[][2] = {
-        {"ddr", "8000G"}, {"cxl", "8000G"}, {"ddr", "1M"}, {"requests", "1"}, {"requests", "99999"}, {"heartbeat", "0"}, {"heartbeat", "1000"},
+        {"ddr", "8000G"}, {"cxl", "8000G"}, {"ddr", "1M"}, {"requests", "1"}, {"requests", "99999"},
+        {"heartbeat", "0"}, {"heartbeat", "1000"},
         {"window.shared", "3000001"}, {"window.private", "0"},
     };
 
