@@ -92,10 +92,10 @@ static void socket_tune(int fd)
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &stall, sizeof(stall));
 }
 
-static int send_all(int fd, const void *bytes, size_t size)
+static int send_all(int fd, const void *bytes, size_t size, int flags)
 {
     while (size > 0) {
-        ssize_t done = send(fd, bytes, size, MSG_NOSIGNAL);
+        ssize_t done = send(fd, bytes, size, MSG_NOSIGNAL | flags);
 
         if (done < 0 && errno == EINTR)
             continue;
@@ -129,10 +129,28 @@ static void run_open(struct request *request)
     bulk_serve_open(request->node, node_of((unsigned)request->a), request->page, (unsigned)request->b, request);
 }
 
-static void run_close(struct request *request)
+/* The run is not needed any more; the connection's thread does not wait for that. */
+struct stream_closing {
+    struct loop_call call;
+    struct node *node;
+    struct node_id reader;
+    uint64_t id;
+};
+
+static void call_close(struct loop_call *call)
 {
-    bulk_serve_close(request->node, node_of((unsigned)request->a), request->b);
-    request_finish(request, 0, 0);
+    struct stream_closing *closing = CONTAINER_OF(call, struct stream_closing, call);
+
+    bulk_serve_close(closing->node, closing->reader, closing->id);
+    free(closing);
+}
+
+/* The answer goes out with the first bytes of the run. */
+static int answer_send(int fd, int64_t result)
+{
+    uint64_t bytes = htole64((uint64_t)result);
+
+    return send_all(fd, &bytes, sizeof(bytes), result == 0 ? MSG_MORE : 0);
 }
 
 static int file_send(int fd, int file, uint64_t offset, size_t size)
@@ -160,10 +178,10 @@ static int connection_serve(struct bulk_stream *stream, int fd, struct node_id r
     uint64_t page;
     uint32_t offset;
     uint32_t size;
+    struct stream_closing *closing;
     int64_t result;
     int error = receive_all(fd, ask, sizeof(ask));
     struct request open = REQUEST(node, run_open, .a = reader.index);
-    struct request close_request = REQUEST(node, run_close, .a = reader.index);
 
     page = bytes_take_u64(&bytes);
     offset = bytes_take_u32(&bytes);
@@ -172,14 +190,17 @@ static int connection_serve(struct bulk_stream *stream, int fd, struct node_id r
         return -EPIPE;
     open.page = page_of(page);
     open.b = (offset + size + PAGE_BYTES - 1) / PAGE_BYTES;
-    result = (int64_t)htole64((uint64_t)(int64_t)request_call(&open));
-    error = send_all(fd, &result, sizeof(result));
-    if (result != 0)
+    closing = malloc(sizeof(*closing));
+    result = closing == NULL ? -ENOMEM : request_call(&open);
+    error = answer_send(fd, result);
+    if (result != 0) {
+        free(closing);
         return error;
+    }
     if (error == 0)
         error = file_send(fd, node->window.memfd, (page << PAGE_SHIFT) + offset, size);
-    close_request.b = open.value;
-    request_call(&close_request);
+    *closing = (struct stream_closing){{call_close, NULL}, node, reader, open.value};
+    loop_post(node->loop, &closing->call);
     return error;
 }
 
@@ -290,7 +311,7 @@ static int connect_new(struct bulk_stream *stream, const struct stream_peer *pee
     bytes_put_u64(&bytes, stream->node->job);
     bytes_put_u64(&bytes, stream->node->self.index);
     if (connect(fd, (const struct sockaddr *)&peer->address, peer->address_bytes) != 0 ||
-        send_all(fd, greeting, sizeof(greeting)) != 0) {
+        send_all(fd, greeting, sizeof(greeting), 0) != 0) {
         close(fd);
         return -EAGAIN;
     }
@@ -325,24 +346,39 @@ static void connection_put(struct bulk_stream *stream, struct node_id home, int 
         close(fd);
 }
 
+/* The answer, and in the same call what has come of the run. A refusal is the answer alone. */
+static int run_receive(int fd, char *buffer, size_t size_bytes, int64_t *ret_result)
+{
+    uint64_t result = 0;
+    struct iovec parts[2] = {{&result, sizeof(result)}, {buffer, size_bytes}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    ssize_t got = recvmsg(fd, &message, 0);
+    size_t have;
+    int error = 0;
+
+    if (got <= 0)
+        return got < 0 && errno == EFAULT ? -EFAULT : -EPIPE;
+    if ((size_t)got < sizeof(result))
+        error = receive_all(fd, (char *)&result + got, sizeof(result) - (size_t)got);
+    have = (size_t)got > sizeof(result) ? (size_t)got - sizeof(result) : 0;
+    *ret_result = (int64_t)le64toh(result);
+    if (error == 0 && *ret_result == 0)
+        error = receive_all(fd, buffer + have, size_bytes - have);
+    return error;
+}
+
 static int run_fetch(int fd, struct page_id first, size_t offset_bytes, size_t size_bytes, void *buffer,
                      int64_t *ret_result)
 {
     uint8_t ask[ASK_BYTES];
     struct bytes_writer bytes = {ask, sizeof(ask), false};
-    uint64_t result = 0;
     int error;
 
     bytes_put_u64(&bytes, first.index);
     bytes_put_u32(&bytes, (uint32_t)offset_bytes);
     bytes_put_u32(&bytes, (uint32_t)size_bytes);
-    error = send_all(fd, ask, sizeof(ask));
-    if (error == 0)
-        error = receive_all(fd, &result, sizeof(result));
-    *ret_result = (int64_t)le64toh(result);
-    if (error == 0 && *ret_result == 0)
-        error = receive_all(fd, buffer, size_bytes);
-    return error;
+    error = send_all(fd, ask, sizeof(ask), 0);
+    return error != 0 ? error : run_receive(fd, buffer, size_bytes, ret_result);
 }
 
 /* A broken connection says nothing about the page: the caller goes page by page, and the protocol finds out. */
