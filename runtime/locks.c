@@ -63,9 +63,10 @@ struct lock_table {
     struct lock_entry entries[LOCKS_MAX];
 };
 
-/* What the calling thread holds. */
+/* What the calling thread holds: one for each piece of a lock that crosses extents. */
 struct held_lock {
     struct lock_key key;
+    uint64_t whole_first, whole_count; /* as the caller named it */
     struct lock_entry *entry;
 };
 
@@ -91,10 +92,10 @@ static bool held_overlaps(const struct lock_key *key)
 static struct held_lock *held_find(enum lock_space space, uint64_t first, uint64_t count)
 {
     for (unsigned i = 0; i < held.count; i++) {
-        struct lock_key *key = &held.locks[i].key;
+        struct held_lock *lock = &held.locks[i];
 
-        if (key->space == space && key->first == first && key->count == count)
-            return &held.locks[i];
+        if (lock->key.space == space && lock->whole_first == first && lock->whole_count == count)
+            return lock;
     }
     return NULL;
 }
@@ -412,7 +413,7 @@ static bool entry_enter(struct lock_table *table, struct lock_bucket *bucket, co
     return false;
 }
 
-int locks_take(struct node *node, const struct lock_key *key, uint64_t timeout_ns)
+static int piece_take(struct node *node, const struct lock_key *key, uint64_t timeout_ns, struct lock_entry **ret_entry)
 {
     struct lock_table *table = node->locks;
     struct lock_bucket *bucket = bucket_of(table, key);
@@ -420,10 +421,6 @@ int locks_take(struct node *node, const struct lock_key *key, uint64_t timeout_n
     struct lock_entry *entry;
     bool finished;
 
-    if (held_overlaps(key))
-        return error_set(-EDEADLK, "this thread holds a lock that overlaps; unlock it first");
-    if (held.count == LOCKS_HELD_MAX)
-        return error_set(-ENOLCK, "this thread holds %d locks; unlock some", LOCKS_HELD_MAX);
     do {
         pthread_mutex_lock(&bucket->mutex);
         finished = entry_enter(table, bucket, key, &waiter, &entry);
@@ -433,21 +430,15 @@ int locks_take(struct node *node, const struct lock_key *key, uint64_t timeout_n
     } while (!finished && entry == NULL);
     if (!finished)
         waiter_sleep(bucket, entry, &waiter, timeout_ns == 0 ? UINT64_MAX : timeout_ns);
-    if (waiter.result == 0 || waiter.result == -EOWNERDEAD)
-        held.locks[held.count++] = (struct held_lock){*key, entry};
+    *ret_entry = entry;
     return waiter.result;
 }
 
-int locks_put(struct node *node, enum lock_space space, uint64_t first, uint64_t count)
+static void piece_put(struct node *node, struct held_lock *lock)
 {
-    struct held_lock *lock = held_find(space, first, count);
-    struct lock_bucket *bucket;
-    struct lock_entry *entry;
+    struct lock_entry *entry = lock->entry;
+    struct lock_bucket *bucket = bucket_of(node->locks, &lock->key);
 
-    if (lock == NULL)
-        return error_set(-EPERM, "this thread does not hold that lock");
-    entry = lock->entry;
-    bucket = bucket_of(node->locks, &lock->key);
     *lock = held.locks[--held.count];
     pthread_mutex_lock(&bucket->mutex);
     entry->holders--;
@@ -458,6 +449,71 @@ int locks_put(struct node *node, enum lock_space space, uint64_t first, uint64_t
         entry_hand_on(entry);
     }
     pthread_mutex_unlock(&bucket->mutex);
+}
+
+/* The part of a lock that one home keeps: a range of pages is cut at extents, since each may have another home. */
+static struct lock_key piece_of(const struct lock_key *whole, uint64_t first)
+{
+    uint64_t end = whole->first + whole->count;
+    uint64_t extent_end = (first / EXTENT_PAGES + 1) * EXTENT_PAGES;
+    struct lock_key piece = *whole;
+
+    if (whole->space == LOCK_PAGES && extent_end < end)
+        end = extent_end;
+    piece.first = first;
+    piece.count = end - first;
+    return piece;
+}
+
+static int take_checked(const struct lock_key *key)
+{
+    uint64_t pieces = key->space == LOCK_PAGES
+                          ? (key->first + key->count - 1) / EXTENT_PAGES - key->first / EXTENT_PAGES + 1
+                          : 1;
+
+    if (held_overlaps(key))
+        return error_set(-EDEADLK, "this thread holds a lock that overlaps; unlock it first");
+    if (held.count + pieces > LOCKS_HELD_MAX)
+        return error_set(-ENOLCK, "a thread holds %d locks at most, one for each 2 MiB of a range; unlock some",
+                         LOCKS_HELD_MAX);
+    return 0;
+}
+
+/* Pieces are taken in ascending order by everybody, so threads with overlapping ranges cannot wait in a circle. */
+int locks_take(struct node *node, const struct lock_key *key, uint64_t timeout_ns)
+{
+    uint64_t start_ns = timeout_ns == UINT64_MAX || timeout_ns == 0 ? 0 : os_now_ns();
+    uint64_t end = key->first + key->count;
+    int result = take_checked(key);
+
+    if (result != 0)
+        return result;
+    for (uint64_t first = key->first; first < end;) {
+        struct lock_key piece = piece_of(key, first);
+        uint64_t spent_ns = start_ns == 0 ? 0 : os_now_ns() - start_ns;
+        struct lock_entry *entry = NULL;
+        int error = spent_ns > timeout_ns ? -ETIMEDOUT : piece_take(node, &piece, timeout_ns - spent_ns, &entry);
+
+        if (error != 0 && error != -EOWNERDEAD) {
+            while (held_find(key->space, key->first, key->count) != NULL)
+                piece_put(node, held_find(key->space, key->first, key->count));
+            return error;
+        }
+        held.locks[held.count++] = (struct held_lock){piece, key->first, key->count, entry};
+        result = error != 0 ? error : result;
+        first += piece.count;
+    }
+    return result;
+}
+
+int locks_put(struct node *node, enum lock_space space, uint64_t first, uint64_t count)
+{
+    struct held_lock *lock = held_find(space, first, count);
+
+    if (lock == NULL)
+        return error_set(-EPERM, "this thread does not hold that lock");
+    for (; lock != NULL; lock = held_find(space, first, count))
+        piece_put(node, lock);
     return 0;
 }
 

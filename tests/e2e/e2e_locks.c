@@ -111,6 +111,35 @@ static void run_shared(void)
     CHECK_OK(dsm_barrier());
 }
 
+/* A range over three extents with different homes, against ranges that share one extent or one page with it. */
+static void run_across_extents(void)
+{
+    const size_t extent = (size_t)2 << 20;
+    struct dsm_attributes attributes = {.placement = DSM_PLACE_INTERLEAVE, .alignment_bytes = extent};
+    void *wide = NULL;
+    char *from;
+
+    board_open();
+    if (dsm_node_id() == 0) {
+        CHECK_OK(dsm_malloc_with(3 * extent, &attributes, &wide));
+        CHECK_OK(dsm_root_set("wide", wide));
+    }
+    CHECK_OK(dsm_root_get("wide", DSM_FOREVER, &wide));
+    from = (char *)wide + (dsm_node_id() == 0 ? 0 : 2 * extent - DSM_PAGE_BYTES);
+    for (int i = 0; i < 30; i++) {
+        size_t size = dsm_node_id() == 0 ? 3 * extent : (size_t)dsm_node_id() * DSM_PAGE_BYTES;
+
+        CHECK_OK(dsm_lock(from, size, DSM_LOCK_EXCLUSIVE, DSM_FOREVER));
+        guarded_add();
+        CHECK_ERROR(dsm_lock((char *)wide + 2 * extent - 1, 1, DSM_LOCK_SHARED, 0), -EDEADLK);
+        CHECK_OK(dsm_unlock(from, size));
+    }
+    CHECK_ERROR(dsm_unlock(from, DSM_PAGE_BYTES), -EPERM);
+    CHECK_OK(dsm_barrier());
+    CHECK_IS(board->counter, 30 * dsm_node_count());
+    CHECK_OK(dsm_barrier());
+}
+
 static void run_timeouts(void)
 {
     uint64_t start_ns;
@@ -446,6 +475,7 @@ static const struct node_case cases[] = {
     ON_ONE_AND_THREE(exclusive, run_exclusive),
     ON_ONE_AND_THREE(ranges, run_ranges),
     {"shared", run_shared, .nodes_count = 3},
+    {"across_extents", run_across_extents, .nodes_count = 3},
     {"timeouts", run_timeouts, .nodes_count = 3},
     {"deadlock", run_deadlock, .nodes_count = 2},
     {"not_holder", run_not_holder, .nodes_count = 2},

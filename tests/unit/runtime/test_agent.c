@@ -557,7 +557,9 @@ static void test_records_round_trip_and_refuse(void **state)
     size = agent_welcome_encode(&welcome, 3, record);
     check_record(record, size);
     assert_int_equal(agent_welcome_decode(body, size - AGENT_LENGTH_BYTES, 3, &got_welcome), 0);
-    assert_memory_equal(&welcome, &got_welcome, sizeof(welcome));
+    assert_true(got_welcome.job == 11 && got_welcome.window_base == 12);
+    assert_true(got_welcome.view.epoch.number == 1 && got_welcome.view.members == 7);
+    assert_memory_equal(welcome.peers, got_welcome.peers, sizeof(welcome.peers)); /* no padding inside */
 }
 
 /* ---- the place -------------------------------------------------------------------------------------------------- */
