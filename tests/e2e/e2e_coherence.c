@@ -157,22 +157,29 @@ static void run_records_long(void)
 /* ---- one page, two pages
  * ------------------------------------------------------------------------------------------------ */
 
+#define HAMMERED 30000
+
 /* Each thread of all nodes has its own word of one page and counts in it. */
 static void hammer(unsigned thread)
 {
     volatile uint64_t *word = &words[(unsigned)dsm_node_id() * THREADS + thread];
 
-    for (uint64_t i = 0; i < 3000; i++)
+    for (uint64_t i = 0; i < HAMMERED; i++) {
         *word = *word + 1;
+        if (i % 256 == 0)
+            sleep_ms(0); /* so that the others get in between */
+    }
 }
 
 static void run_hammer(void)
 {
     words = node_share("words", DSM_PAGE_BYTES);
+    CHECK_IS(words[0], 0); /* every node has the page */
+    CHECK_OK(dsm_barrier());
     threads_run(THREADS, hammer);
     CHECK_OK(dsm_barrier());
     for (int i = 0; i < dsm_node_count() * THREADS; i++)
-        CHECK_IS(words[i], 3000);
+        CHECK_IS(words[i], HAMMERED);
     CHECK_OK(dsm_barrier());
 }
 
@@ -311,6 +318,8 @@ static void run_message_passing(void)
             data = *variable(1, round);
             CHECK(data >= flag);
         }
+        CHECK_OK(dsm_barrier());
+        CHECK(*variable(0, round) == 1 && *variable(1, round) == 1); /* and in the end everybody sees it */
     }
     CHECK_OK(dsm_barrier());
 }

@@ -310,6 +310,8 @@ static void run_pin_shows(void)
             struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
             struct io_uring_cqe *cqe;
 
+            if (is_pinned)
+                sleep_ms(50); /* the other node wants the page by now */
             io_uring_prep_read_fixed(sqe, fd, memory, DSM_PAGE_BYTES, 0, 0);
             CHECK_IS(io_uring_submit(&ring), 1);
             CHECK_IS(io_uring_wait_cqe(&ring, &cqe), 0);
