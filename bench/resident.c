@@ -95,15 +95,17 @@ static void *managed_map(enum dsm_kind wanted)
     return memory;
 }
 
-static void areas_open(void **areas, bool plain_first)
+/* The sides take turns at being first to get memory. */
+static void areas_open(void **areas, unsigned round)
 {
-    if (plain_first)
-        areas[SIDE_PLAIN] = memory_map(AREA_BYTES, false);
-    areas[SIDE_PRIVATE] = managed_map(DSM_PRIVATE);
-    areas[SIDE_SHARED] = managed_map(DSM_SHARED);
-    if (!plain_first)
-        areas[SIDE_PLAIN] = memory_map(AREA_BYTES, false);
-    areas[SIDE_HUGE] = memory_map(AREA_BYTES, true);
+    for (unsigned i = 0; i < SIDES; i++) {
+        unsigned side = (i + round) % SIDES;
+
+        if (side == SIDE_PLAIN || side == SIDE_HUGE)
+            areas[side] = memory_map(AREA_BYTES, side == SIDE_HUGE);
+        else
+            areas[side] = managed_map(side == SIDE_PRIVATE ? DSM_PRIVATE : DSM_SHARED);
+    }
 }
 
 static void areas_close(void **areas)
@@ -131,7 +133,7 @@ int main(int argc, char **argv)
         {pass_random, 40, 1.0 / PAGES, FIGURES("resident-random", "ns")},
     };
     struct options options = options_parse(argc, argv);
-    unsigned rounds_count = options.is_quick ? 1 : 11;
+    unsigned rounds_count = options.is_quick ? 1 : 16;
 
     report_open(options.json_path);
     cpu_pin(0);
@@ -140,7 +142,7 @@ int main(int argc, char **argv)
     for (unsigned round = 0; round < rounds_count; round++) {
         void *areas[SIDES];
 
-        areas_open(areas, round % 2 == 0);
+        areas_open(areas, round);
         for (size_t i = 0; i < PASSES; i++)
             measure(&passes[i], areas);
         areas_close(areas);
