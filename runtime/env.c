@@ -77,26 +77,60 @@ void env_self_queue_drain(struct node *node)
     }
 }
 
-void env_send_message(struct node *node, struct node_id to, const struct message *message, const void *bytes)
+static void message_post(struct node *node, struct node_id to, const struct message *message, const void *bytes)
 {
     uint8_t header[MESSAGE_HEADER_BYTES];
     struct message whole = *message;
     struct iovec parts[2] = {{header, sizeof(header)}, {(void *)(uintptr_t)bytes, PAGE_BYTES}};
 
-    if (node_is(to, node->self)) {
-        ASSERT(bytes == NULL);
-        self_queue_push(node, message);
-        return;
-    }
     whole.payload = bytes;
     whole.payload_bytes = bytes != NULL ? PAGE_BYTES : 0;
     message_encode(&whole, header);
     peers_send(node, to, bytes != NULL ? PLANE_DATA : PLANE_CONTROL, parts, bytes != NULL ? 2 : 1);
 }
 
+void env_late_flush(struct node *node)
+{
+    for (unsigned i = 0; i < node->late_count; i++)
+        message_post(node, node->late[i].to, &node->late[i].message, NULL);
+    node->late_count = 0;
+}
+
+void env_send_message(struct node *node, struct node_id to, const struct message *message, const void *bytes)
+{
+    if (node_is(to, node->self)) {
+        ASSERT(bytes == NULL);
+        self_queue_push(node, message);
+        return;
+    }
+    env_late_flush(node); /* order on the plane is kept */
+    message_post(node, to, message, bytes);
+}
+
+/*
+ * A confirm is sent when a page was just mapped and its thread woken, often on this very processor: it may run first,
+ * and the confirm goes out with its next request, or before the shard blocks, or after one more turn of the loop.
+ */
 static void env_send(void *context, struct node_id to, const struct message *message)
 {
-    env_send_message(context, to, message, NULL);
+    struct node *node = context;
+
+    if (message->type != MESSAGE_CONFIRM || node_is(to, node->self) || node->late_count == LATE_MAX)
+        env_send_message(node, to, message, NULL);
+    else
+        node->late[node->late_count++] = (struct late_message){to, *message};
+}
+
+static int late_poll(struct loop_poller *poller)
+{
+    (void)poller;
+    return 0;
+}
+
+static bool late_arm(struct loop_poller *poller)
+{
+    env_late_flush(poller->context);
+    return false;
 }
 
 static void env_send_page(void *context, struct node_id to, const struct message *message)
@@ -128,6 +162,8 @@ static void env_store(void *context, struct page_id page, const void *bytes)
 {
     struct node *node = context;
 
+    if (bytes != NULL)
+        fault_bytes_came(node, page);
     pager_store(node->pager, page, bytes);
 }
 
@@ -307,6 +343,8 @@ static void env_suspect(void *context, struct node_id peer)
 
 void env_init(struct node *node)
 {
+    node->late_poller = (struct loop_poller){.poll = late_poll, .arm = late_arm, .context = node};
+    loop_poller_add(node->loop, &node->late_poller);
     node->coherence_env = (struct coherence_env){
         .context = node,
         .page = env_page,

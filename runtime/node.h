@@ -32,6 +32,7 @@
 
 #define FAULT_WAITS_MAX 1024 /* pages for which this node has asked the protocol and threads wait */
 #define SELF_QUEUE_MAX 8192
+#define LATE_MAX 32
 
 struct fault_wait {
     struct page_id page;
@@ -86,6 +87,12 @@ struct node {
     struct loop_timer suspicion_timer;
     struct message *self_queue; /* messages to oneself: a ring */
     unsigned self_first, self_count;
+    struct late_message {
+        struct node_id to;
+        struct message message;
+    } late[LATE_MAX]; /* confirms, sent when the shard is about to block or has something else to send */
+    unsigned late_count;
+    struct loop_poller late_poller;
     struct fault_wait waits[FAULT_WAITS_MAX];
     uint16_t waits_hash[FAULT_WAITS_MAX];
     uint16_t waits_free;
@@ -125,6 +132,7 @@ void fault_bytes_came(struct node *node, struct page_id page);
 /* env.c: what the protocols ask of the world */
 void env_init(struct node *node);
 void env_self_queue_drain(struct node *node);
+void env_late_flush(struct node *node);
 struct pager_user env_pager_user(struct node *node);
 void env_send_message(struct node *node, struct node_id to, const struct message *message, const void *bytes);
 
