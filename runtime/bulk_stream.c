@@ -89,7 +89,7 @@ static void socket_tune(int fd)
     int on = 1;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    /* A control that paces (bbr) holds a burst on an idle connection back; where cubic is not there the default stays. */
+    /* A control that paces (bbr) holds bursts on idle connections back; where cubic is not there the default stays. */
     setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", sizeof("cubic") - 1);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &stall, sizeof(stall));
 }

@@ -25,8 +25,8 @@ const char *loop_kind(const struct loop *loop); /* "io_uring" or "epoll" */
 
 /*
  * Longest spin before blocking, 0 (the default) for none: one look at everything and one sched_yield come before
- * each block anyway. The spin adapts: it grows when it found something, shrinks when not, and ends at once when a
- * yield shows that another thread wants this CPU.
+ * each block anyway. The spin adapts: it is full after a block that it would have spared, halved after a longer one,
+ * and ends at once when a yield shows that another thread wants this CPU.
  */
 void loop_spin_set(struct loop *loop, uint64_t spin_ns_max);
 

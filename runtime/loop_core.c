@@ -320,14 +320,15 @@ static bool spin(struct loop *loop)
         if (is_found || now_ns - before_ns > YIELD_NS_MAX)
             break;
     } while (now_ns - begin_ns < loop->spin_ns);
-    if (loop->spin_ns_max > 0) {
-        loop->spin_ns = is_found ? loop->spin_ns * 2 : loop->spin_ns / 2;
-        if (loop->spin_ns > loop->spin_ns_max)
-            loop->spin_ns = loop->spin_ns_max;
-        if (loop->spin_ns < loop->spin_ns_max / 16)
-            loop->spin_ns = loop->spin_ns_max / 16;
-    }
     return is_found;
+}
+
+/* A block that was over within the longest spin should have been a spin; a longer one makes the next spin shorter. */
+static void spin_adapt(struct loop *loop, uint64_t blocked_ns)
+{
+    loop->spin_ns = blocked_ns < loop->spin_ns_max ? loop->spin_ns_max : loop->spin_ns / 2;
+    if (loop->spin_ns < loop->spin_ns_max / 16)
+        loop->spin_ns = loop->spin_ns_max / 16;
 }
 
 static void block(struct loop *loop, uint64_t limit_ns)
@@ -346,6 +347,7 @@ static void block(struct loop *loop, uint64_t limit_ns)
 
 int loop_run_once(struct loop *loop, uint64_t limit_ns)
 {
+    uint64_t before_ns;
     int handled;
 
     if (!loop->has_owner) {
@@ -357,7 +359,10 @@ int loop_run_once(struct loop *loop, uint64_t limit_ns)
         return loop->handled;
     if (spin(loop))
         return loop->handled;
+    before_ns = loop->spin_ns_max > 0 ? os_now_ns() : 0;
     block(loop, limit_ns);
+    if (loop->spin_ns_max > 0)
+        spin_adapt(loop, os_now_ns() - before_ns);
     handled = loop->handled;
     if (handled == 0) {
         look(loop);
