@@ -190,18 +190,26 @@ static void run_deadlock(void)
     CHECK_OK(dsm_barrier());
 }
 
+static void flag_await(const uint64_t *flag)
+{
+    uint64_t value = 0;
+
+    while (value == 0) {
+        CHECK_OK(dsm_atomic_load(flag, &value));
+        sleep_ms(1);
+    }
+}
+
 /* A thread that does not hold the lock cannot give it away. */
 static void unlock_of_another(unsigned thread)
 {
     if (thread == 0) {
         CHECK_OK(dsm_lock(page(2), 1, DSM_LOCK_EXCLUSIVE, DSM_FOREVER));
         CHECK_OK(dsm_atomic_store(&board->flags[0], 1));
-        while (board->flags[1] == 0)
-            sleep_ms(1);
+        flag_await(&board->flags[1]);
         CHECK_OK(dsm_unlock(page(2), 1));
     } else {
-        while (board->flags[0] == 0)
-            sleep_ms(1);
+        flag_await(&board->flags[0]);
         CHECK_ERROR(dsm_unlock(page(2), 1), -EPERM);
         CHECK_ERROR(dsm_lock(page(2), 1, DSM_LOCK_EXCLUSIVE, 0), -EBUSY);
         CHECK_OK(dsm_atomic_store(&board->flags[1], 1));
