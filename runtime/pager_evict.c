@@ -477,6 +477,9 @@ unsigned pager_evict_some(struct pager *pager, unsigned wanted)
     gone += clean_leave(pager, &clean);
     if (batch.count > 0)
         gone += batch_move(pager, &batch, target);
+    /* Limbo is full of pages that have nowhere to go: behind them may be copies that can be dropped. */
+    if (gone == 0 && count > 0)
+        unmap_some(pager);
     return gone;
 }
 
@@ -557,8 +560,11 @@ static void stalls_answer(struct pager *pager)
 
     for (unsigned left = pager->stalls_count; left > 0; left--) {
         struct stalled_fault fault = pager->stalls[pager->stalls_first];
-        bool has_room = pager_frames_used(pager) < pager->budget_frames;
+        bool is_new = page_where(pager_entry(pager, fault.page)) == WHERE_NOWHERE;
+        bool has_room = is_new ? pager_frames_used(pager) < pager->budget_frames : !pager_is_crowded(pager);
 
+        if (!has_room && !is_new)
+            return; /* it has bytes, which are never given up for want of room */
         if (!has_room && now_ns - fault.start_ns < STALL_LIMIT_NS)
             return;
         pager->stalls_first = (pager->stalls_first + 1) % PAGER_STALLS_MAX;

@@ -58,8 +58,8 @@ void pager_stall(struct pager *pager, const struct stalled_fault *fault)
 {
     unsigned at = (pager->stalls_first + pager->stalls_count) % PAGER_STALLS_MAX;
 
-    /* A thread has one fault at a time; beyond the ring its fault is raised anew by waking it. */
-    if (pager->stalls_count == PAGER_STALLS_MAX) {
+    /* A thread whose fault is not kept here raises it anew when woken. Thread 0: rights came, perhaps nobody waits. */
+    if (fault->thread == 0 || pager->stalls_count == PAGER_STALLS_MAX) {
         mmu_wake(pager->mmu, fault->page, 1);
         return;
     }
@@ -630,7 +630,9 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
         record(pager, DSM_FROM_NVME, fault);
         return page_is_in_memory(entry);
     }
-    if (!page_is_in_memory(entry) && fault != NULL && !demand_has_room(pager)) {
+    /* A page with a slot may always change places with one in DDR: reading it frees the slot. A new page may not. */
+    if (!page_is_in_memory(entry) && fault != NULL && !demand_has_room(pager) &&
+        (where == WHERE_NOWHERE || pager_is_crowded(pager))) {
         pager_stall(pager, fault);
         return false;
     }

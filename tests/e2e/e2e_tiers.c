@@ -222,6 +222,53 @@ static void run_remote_pressure(void)
 #define TIERS_SMALL "ddr=8M", "cxl=16M", "nvme=64M:%D"
 #define TIERS_FULL  "ddr=4M", "cxl=4M", "nvme=8M:%D"
 
+/* All but a few pages of all tiers hold bytes: reading them in any order must go on, by changing places. */
+static void run_nearly_full(void)
+{
+    const unsigned pages = 3040; /* of 3 * 1024 */
+    uint64_t *memory = NULL;
+    uint64_t seed = 1;
+
+    CHECK_OK(dsm_malloc(pages * (size_t)DSM_PAGE_BYTES, (void **)&memory));
+    for (unsigned i = 0; i < pages; i++)
+        memory[i * (size_t)512] = i + 1;
+    for (unsigned i = 0; i < 2 * pages; i++) {
+        unsigned page = i;
+
+        if (i >= pages) {
+            seed = seed * 6364136223846793005U + 1442695040888963407U;
+            page = (unsigned)(seed >> 33) % pages;
+        }
+        CHECK_IS(memory[page * (size_t)512], page + 1);
+    }
+    CHECK_IS(node_stats().poisoned_pages, 0);
+}
+
+/* Tiers nearly full of own pages, and pages of the other node are read: those copies go, nothing of ours is lost. */
+static void run_copies_make_room(void)
+{
+    const unsigned pages = 2800;
+    char names[2][2] = {"0", "1"};
+    uint64_t *own = NULL, *others = NULL;
+    uint64_t seed = 7;
+
+    CHECK_OK(dsm_malloc(pages * (size_t)DSM_PAGE_BYTES, (void **)&own));
+    for (unsigned i = 0; i < pages; i++)
+        own[i * (size_t)512] = i + 1;
+    CHECK_OK(dsm_root_set(names[dsm_node_id()], own));
+    CHECK_OK(dsm_root_get(names[1 - dsm_node_id()], DSM_FOREVER, (void **)&others));
+    CHECK_OK(dsm_barrier());
+    for (unsigned i = 0; i < 2000; i++) {
+        unsigned page;
+
+        seed = seed * 6364136223846793005U + 1442695040888963407U;
+        page = (unsigned)(seed >> 33) % pages;
+        CHECK_IS((i % 2 == 0 ? own : others)[page * (size_t)512], page + 1);
+    }
+    CHECK_IS(node_stats().poisoned_pages, 0);
+    CHECK_OK(dsm_barrier());
+}
+
 static const struct node_case cases[] = {
     {"private", run_private, .nodes_count = 1, .options = {TIERS_SMALL}, .timeout_s = 40},
     {"shared", run_shared, .nodes_count = 1, .options = {TIERS_SMALL}, .timeout_s = 40},
@@ -241,6 +288,8 @@ static const struct node_case cases[] = {
      .judge = judge_full},
     {"full_kills", run_full_kills, .nodes_count = 1, .options = {TIERS_FULL}, .judge = judge_full_kills},
     {"room_after_free", run_room_after_free, .nodes_count = 1, .options = {TIERS_FULL}},
+    {"nearly_full", run_nearly_full, .nodes_count = 1, .options = {"ddr=4M", "cxl=4M", "nvme=4M:%D"}},
+    {"copies_make_room", run_copies_make_room, .nodes_count = 2, .options = {"ddr=4M", "cxl=4M", "nvme=4M:%D"}},
     {"remote_pressure", run_remote_pressure, .nodes_count = 3, .options = {"ddr=2M", "nvme=16M:%D"}, .timeout_s = 40},
 };
 
