@@ -84,7 +84,6 @@ struct node {
     struct agent_link *link;       /* NULL: a job of one */
     char directory[AGENT_ADDRESS_MAX]; /* the job's private one on this host; "": there is none */
     struct loop_watch link_watch;
-    struct loop_timer suspicion_timer;
     struct message *self_queue; /* messages to oneself: a ring */
     unsigned self_first, self_count;
     struct late_message {
@@ -121,7 +120,6 @@ int node_stop(void) MUST_USE;
 /* shard.c */
 int shard_start(struct node *node, struct agent_link *link) MUST_USE;
 void shard_stop(struct node *node);
-bool shard_is_here(const struct node *node); /* the calling thread is the shard */
 
 /* fault.c: the way of one fault */
 void fault_ready(struct loop_watch *watch, uint32_t events);

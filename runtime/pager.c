@@ -57,14 +57,7 @@ bool pager_want_writable(struct pager *pager, const struct page_entry *entry, bo
 
 void pager_frame_put(struct pager *pager, struct page_entry *entry)
 {
-    struct frame_note *note = pager_note(pager, entry);
-
-    if (page_has(entry, WORD_PREFETCHED)) {
-        prefetch_wasted(pager->prefetch, note->predictor);
-        pager->stats.prefetch_unused++;
-        page_word_change(entry, WORD_PREFETCHED, 0);
-    }
-    *note = (struct frame_note){.clean_slot = UINT32_MAX};
+    *pager_note(pager, entry) = (struct frame_note){.clean_slot = UINT32_MAX};
     frames_put(pager->frames, (struct frame_id){entry->place});
 }
 
@@ -123,7 +116,7 @@ void pager_release_bytes(struct pager *pager, struct page_id page, struct page_e
         break;
     }
     page_set_where(entry, WHERE_NOWHERE, 0);
-    page_word_change(entry, WORD_WRITABLE | WORD_CLEAN | WORD_PREFETCHED, 0);
+    page_word_change(entry, WORD_WRITABLE | WORD_CLEAN, 0);
 }
 
 /* ---- rights down ----------------------------------------------------------------------------------------------- */

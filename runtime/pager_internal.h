@@ -17,7 +17,6 @@
 struct frame_note {
     uint32_t clean_slot; /* UINT32_MAX: none */
     uint8_t eviction;    /* index + 1 while LEAVING */
-    uint8_t predictor;   /* who prefetched it */
 };
 
 /* One read of consecutive slots into a buffer. Pages that left FILLING meanwhile are marked cancelled. */

@@ -22,7 +22,7 @@ struct request {
     uint64_t value;
     /* Arguments, each run function's own. */
     struct page_id page;
-    uint64_t a, b, c, d;
+    uint64_t a, b, c;
     void *pointer;
 };
 

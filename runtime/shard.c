@@ -10,6 +10,7 @@
 #include "base/os.h"
 #include "runtime/bulk.h"
 #include "runtime/bulk_stream.h"
+#include "runtime/locks.h"
 #include "runtime/pins.h"
 #include "runtime/request.h"
 
@@ -20,7 +21,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#define LOCKS_PER_NODE 4096
 #define HOLD_NS_MAX 1000000 /* longest time a page is kept for a thread that keeps losing it */
 #define NAMES_MAX 1024
 #define REMOTE_READ_NS 60000 /* before the fabric has measured: between CXL memory and NVMe */
@@ -83,8 +83,8 @@ static int protocols_open(struct node *node)
     struct coherence_limits limits = {
         .nodes_count = (uint16_t)node->nodes_count,
         .requests_max = (uint16_t)node->config.requests_max,
-        .locks_max = LOCKS_PER_NODE,
-        .home_locks_max = LOCKS_PER_NODE * 4,
+        .locks_max = LOCKS_MAX,
+        .home_locks_max = LOCKS_MAX * 4,
         .hold_ns = (uint32_t)node->config.hold_ns,
         .hold_ns_max = HOLD_NS_MAX,
     };
@@ -275,11 +275,6 @@ static void *shard_main(void *argument)
         shard_run(node);
     shard_close(node);
     return NULL;
-}
-
-bool shard_is_here(const struct node *node)
-{
-    return pthread_equal(pthread_self(), node->thread) != 0;
 }
 
 int shard_start(struct node *node, struct agent_link *link)
