@@ -9,7 +9,7 @@ declare -A allowed=(
     [include]="" [base]=""
     [mmu]="base" [tiers]="base" [fabric]="base" [coherence]="base" [cluster]="base" [prefetch]="base"
     [runtime]="base mmu tiers fabric coherence cluster prefetch dsm"
-    [shim]="dsm" [demo]="dsm"
+    [shim]="dsm hooks" [demo]="dsm"
     [tools]="base runtime dsm"
 )
 
@@ -27,6 +27,7 @@ while IFS=: read -r file line text; do
         fi
         target=${path%%/*}
         [ "$path" = tiermesh/dsm.h ] && target=dsm
+        [ "$folder:$path" = shim:runtime/hooks.h ] && target=hooks
         ;;
     esac
     case " ${allowed[$folder]} $folder " in

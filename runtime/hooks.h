@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hooks.h - managed memory of an unchanged program: what the preload library asks of the runtime.
+ *
+ * One range of addresses belongs to us (hooks_owns). Parts of it are handed out by hooks_map() with the meaning of
+ * anonymous private mmap(2): page-aligned, zeroed, private to the process, inherited by fork. At first the kernel fills
+ * them as it fills any memory. When what was handed out nears the DDR budget, the shard's thread is started, memory
+ * comes under management and is evicted to lower tiers and brought back as it is used.
+ *
+ * Addresses and sizes are whole pages. Results are 0 or a negative errno. Any thread; not from a signal handler that
+ * interrupts one of these. All signals are blocked inside. No function touches managed memory, allocates by malloc, or
+ * changes errno. docs/PRELOAD.md has the whole picture.
+ */
+#ifndef TIERMESH_RUNTIME_HOOKS_H
+#define TIERMESH_RUNTIME_HOOKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- start ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * hooks_open - reads the options from the environment and reserves the range. Starts no thread. Called once, before
+ * anything else, possibly before any constructor has run.
+ * 0; -ENOENT: this process is not to be managed (no DSM_PRELOAD in the environment); else the sentence says why.
+ */
+int hooks_open(void);
+const char *hooks_error(void); /* the sentence of the last failed call of this thread */
+
+/* Written once by hooks_open(): base and size of the range; 0: nothing is managed. */
+extern uint64_t hooks_base, hooks_size_bytes;
+
+static inline bool hooks_owns(const void *address)
+{
+    return (uintptr_t)address - hooks_base < hooks_size_bytes;
+}
+
+/* From now on nothing new may be started (a seccomp filter is being installed): what is not managed yet never is. */
+void hooks_freeze(void);
+
+/* ---- mappings --------------------------------------------------------------------------------------------------- */
+
+/* Anywhere in the range. alignment_bytes: 0 or a power of two. -ENOMEM: the range is full, or the budgets forbid it. */
+int hooks_map(size_t size_bytes, size_t alignment_bytes, int protection, void **ret_address);
+
+/* Exactly there, the whole inside the range; what was mapped there is replaced (-EEXIST unless `replace`). */
+int hooks_map_at(void *address, size_t size_bytes, int protection, bool replace);
+
+/*
+ * mmap(2) with MAP_FIXED of something that is not ours to manage (a file, shared memory, a stack), inside the range:
+ * what lay there is forgotten, and the kernel has these addresses until hooks_unmap() or hooks_map_at().
+ */
+int hooks_map_foreign(void *address, size_t size_bytes, int protection, int flags, int descriptor, int64_t offset_bytes);
+
+/* munmap(2): parts, several mappings, and holes are allowed. Touching the addresses afterwards raises SIGSEGV. */
+int hooks_unmap(void *address, size_t size_bytes);
+
+/* mprotect(2). -ENOMEM: part of it is not mapped. Holds whether the bytes are in memory or not. */
+int hooks_protect(void *address, size_t size_bytes, int protection);
+
+/* The contents become zeroes (MADV_DONTNEED, MADV_FREE). Foreign parts are passed to the kernel. -ENOMEM: holes. */
+int hooks_discard(void *address, size_t size_bytes);
+
+/*
+ * Keep in memory until unmapped, never to be evicted: for memory that the kernel or hardware uses behind our back
+ * (mlock, stacks of threads, robust and priority-inheriting futexes). Brings what is absent.
+ * -ENOMEM: more than half of the DDR budget would be kept so.
+ */
+int hooks_keep(void *address, size_t size_bytes);
+
+/* Bring the pages near without waiting (MADV_WILLNEED). A hint. */
+int hooks_prefetch(void *address, size_t size_bytes);
+
+/* The child of a fork sees zeroes there (MADV_WIPEONFORK), or again what the parent has. */
+int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe);
+
+enum hooks_kind {
+    HOOKS_FREE = 0,    /* not mapped */
+    HOOKS_MANAGED = 1,
+    HOOKS_KEPT = 2,    /* ours, but stays in memory */
+    HOOKS_FOREIGN = 3, /* the kernel's */
+};
+
+struct hooks_run {
+    void *address;
+    size_t size_bytes; /* of the largest run around the asked page whose pages are all alike */
+    enum hooks_kind kind;
+    int protection;
+};
+
+/* What lies at an address of the range. */
+void hooks_describe(const void *address, struct hooks_run *ret_run);
+
+/* Was the page ever written, as far as we know: false means that it reads as zeroes and need not be copied. */
+bool hooks_may_have_bytes(const void *page);
+
+/* ---- fork ------------------------------------------------------------------------------------------------------- */
+
+/*
+ * prepare holds the shard at a point where its tables and the mappings agree; nothing but the fork may come between it
+ * and its counterpart. -ENOMEM, -EMFILE...: the fork must not happen (the counterpart must not be called).
+ * In the child, child_memory comes first: before anything touches managed memory. It allocates nothing. child_thread
+ * comes when malloc and pthread_create work again. If the child cannot go on, it is ended there with a sentence: it
+ * would read zeroes in place of its bytes.
+ */
+int hooks_fork_prepare(void);
+void hooks_fork_parent(void);
+void hooks_fork_child_memory(void);
+void hooks_fork_child_thread(void);
+
+/* ---- seeing it -------------------------------------------------------------------------------------------------- */
+
+/* The process ends in order: hand the last figures over. Safe at any time; may be called more than once. */
+void hooks_finish(void);
+
+#endif
