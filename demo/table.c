@@ -148,7 +148,7 @@ static uint64_t faults_of_all(const struct graph *graph, unsigned nodes_count, e
 
 bool report_tiers(const struct graph *graph, unsigned nodes_count)
 {
-    static const enum dsm_source of_tier[DSM_TIERS] = {DSM_FROM_DDR, DSM_FROM_CXL, DSM_FROM_NVME};
+    static const enum dsm_source of_tier[DSM_TIERS] = {DSM_FROM_DDR, DSM_FROM_CXL, DSM_FROM_ZMEM, DSM_FROM_NVME};
     bool is_shown = true;
 
     table_pages(graph, nodes_count);

@@ -631,6 +631,7 @@ void pager_tier_pages(struct pager *pager, uint64_t pages[TIERS])
 {
     pages[TIER_DDR] = pager_frames_used(pager);
     pages[TIER_CXL] = pager->cxl_pages;
+    pages[TIER_ZMEM] = 0;
     pages[TIER_NVME] = pager->nvme_pages;
 }
 

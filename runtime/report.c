@@ -14,14 +14,15 @@
 
 API const char *dsm_tier_name(enum dsm_tier tier)
 {
-    static const char *const names[DSM_TIERS] = {"ddr", "cxl (emulated)", "nvme"};
+    static const char *const names[DSM_TIERS] = {"ddr", "cxl (emulated)", "zmem", "nvme"};
 
     return (unsigned)tier < DSM_TIERS ? names[tier] : "?";
 }
 
 API const char *dsm_source_name(enum dsm_source source)
 {
-    static const char *const names[DSM_SOURCES] = {"zero", "ddr", "cxl (emulated)", "nvme", "remote", "upgrade"};
+    static const char *const names[DSM_SOURCES] = {"zero", "ddr", "cxl (emulated)", "zmem",
+                                                  "nvme", "remote", "upgrade"};
 
     return (unsigned)source < DSM_SOURCES ? names[source] : "?";
 }
@@ -33,7 +34,11 @@ static uint64_t metadata_bytes(struct node *node)
 
 static void gather_tiers(struct node *node, struct dsm_stats *stats)
 {
-    const uint64_t budgets[DSM_TIERS] = {node->config.ddr_bytes, node->config.cxl_bytes, node->config.nvme_bytes};
+    const uint64_t budgets[DSM_TIERS] = {
+        [DSM_TIER_DDR] = node->config.ddr_bytes,
+        [DSM_TIER_CXL] = node->config.cxl_bytes,
+        [DSM_TIER_NVME] = node->config.nvme_bytes,
+    };
 
     pager_tier_pages(node->pager, stats->tier_pages);
     for (int i = 0; i < DSM_TIERS; i++)

@@ -15,8 +15,9 @@
 enum tier_kind {
     TIER_DDR = 0,
     TIER_CXL = 1,
-    TIER_NVME = 2,
-    TIERS = 3,
+    TIER_ZMEM = 2,
+    TIER_NVME = 3,
+    TIERS = 4,
 };
 
 /* What a tier can do. */

@@ -253,8 +253,9 @@ int dsm_root_get(const char *name, uint64_t timeout_ns, void **ret_memory);
 enum dsm_tier {
     DSM_TIER_DDR = 0,
     DSM_TIER_CXL = 1,
-    DSM_TIER_NVME = 2,
-    DSM_TIERS = 3,
+    DSM_TIER_ZMEM = 2, /* compressed memory: the budget counts compressed bytes, so more pages lie there than it has */
+    DSM_TIER_NVME = 3,
+    DSM_TIERS = 4,
 };
 
 /* Where the bytes for a fault came from. */
@@ -262,10 +263,11 @@ enum dsm_source {
     DSM_FROM_ZERO = 0,    /* first touch: zeroes */
     DSM_FROM_DDR = 1,     /* the page was here, unmapped or write-protected */
     DSM_FROM_CXL = 2,
-    DSM_FROM_NVME = 3,
-    DSM_FROM_REMOTE = 4,  /* another node's memory */
-    DSM_FROM_UPGRADE = 5, /* bytes were here; write access came from the home */
-    DSM_SOURCES = 6,
+    DSM_FROM_ZMEM = 3,
+    DSM_FROM_NVME = 4,
+    DSM_FROM_REMOTE = 5,  /* another node's memory */
+    DSM_FROM_UPGRADE = 6, /* bytes were here; write access came from the home */
+    DSM_SOURCES = 7,
 };
 
 struct dsm_latency {
@@ -299,7 +301,7 @@ struct dsm_stats {
 /* Returns 0 or -EINVAL (size 0 or larger than this version knows). */
 int dsm_stats(struct dsm_stats *ret_stats, size_t size_bytes);
 
-/* Names for printing, e.g. "ddr", "cxl (emulated)", "nvme"; "remote". Static strings; "?" when out of range. */
+/* Names for printing, e.g. "ddr", "cxl (emulated)", "zmem", "nvme"; "remote". Static strings; "?" when out of range. */
 const char *dsm_tier_name(enum dsm_tier tier);
 const char *dsm_source_name(enum dsm_source source);
 

@@ -232,14 +232,14 @@ int dsm_stats(struct dsm_stats *ret_stats, size_t size_bytes)
 
 const char *dsm_tier_name(enum dsm_tier tier)
 {
-    static const char *const names[DSM_TIERS] = {"ddr", "cxl (plain)", "nvme"};
+    static const char *const names[DSM_TIERS] = {"ddr", "cxl (plain)", "zmem", "nvme"};
 
     return (unsigned)tier < DSM_TIERS ? names[tier] : "?";
 }
 
 const char *dsm_source_name(enum dsm_source source)
 {
-    static const char *const names[DSM_SOURCES] = {"zero", "ddr", "cxl", "nvme", "remote", "upgrade"};
+    static const char *const names[DSM_SOURCES] = {"zero", "ddr", "cxl", "zmem", "nvme", "remote", "upgrade"};
 
     return (unsigned)source < DSM_SOURCES ? names[source] : "?";
 }
