@@ -30,6 +30,7 @@ void histogram_add(struct histogram *histogram, uint64_t value_ns)
 {
     histogram->counts[bucket_of(value_ns)]++;
     histogram->count++;
+    histogram->sum_ns += value_ns;
     if (value_ns > histogram->max_ns)
         histogram->max_ns = value_ns;
 }

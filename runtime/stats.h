@@ -13,6 +13,7 @@
 struct histogram {
     uint64_t counts[HISTOGRAM_BUCKETS];
     uint64_t count;
+    uint64_t sum_ns;
     uint64_t max_ns;
 };
 
