@@ -27,9 +27,13 @@
  */
 int hooks_open(void);
 const char *hooks_error(void); /* the sentence of the last failed call of this thread */
+void hooks_warn(const char *sentence); /* a log line, level warning */
 
 /* Written once by hooks_open(): base and size of the range; 0: nothing is managed. */
 extern uint64_t hooks_base, hooks_size_bytes;
+
+/* Option preload.mmap_threshold, written by hooks_open(): what the program maps below this size stays the kernel's. */
+extern uint64_t hooks_mmap_threshold_bytes;
 
 static inline bool hooks_owns(const void *address)
 {
@@ -39,9 +43,18 @@ static inline bool hooks_owns(const void *address)
 /* From now on nothing new may be started (a seccomp filter is being installed): what is not managed yet never is. */
 void hooks_freeze(void);
 
+/* The shard's thread runs in this process: memory may be absent, and descriptors are ours. */
+bool hooks_is_running(void);
+
+/*
+ * The lowest of our descriptors that is >= `descriptor`; -1 when there is none. The program's close(2), dup2(2) and
+ * close_range(2) leave them alone. They are 100 or more where the limit on descriptors allows that. Async-signal-safe.
+ */
+int hooks_descriptor_next(int descriptor);
+
 /* ---- mappings --------------------------------------------------------------------------------------------------- */
 
-/* Anywhere in the range. alignment_bytes: 0 or a power of two. -ENOMEM: the range is full, or the budgets forbid it. */
+/* Anywhere in the range. alignment_bytes: 0 or a power of two. -ENOSPC: no addresses left; -ENOMEM: the budgets forbid. */
 int hooks_map(size_t size_bytes, size_t alignment_bytes, int protection, void **ret_address);
 
 /* Exactly there, the whole inside the range; what was mapped there is replaced (-EEXIST unless `replace`). */
@@ -56,7 +69,7 @@ int hooks_map_foreign(void *address, size_t size_bytes, int protection, int flag
 /* munmap(2): parts, several mappings, and holes are allowed. Touching the addresses afterwards raises SIGSEGV. */
 int hooks_unmap(void *address, size_t size_bytes);
 
-/* mprotect(2). -ENOMEM: part of it is not mapped. Holds whether the bytes are in memory or not. */
+/* mprotect(2), of foreign parts too. -ENOMEM: part of it is not mapped. Holds whether the bytes are in memory or not. */
 int hooks_protect(void *address, size_t size_bytes, int protection);
 
 /* The contents become zeroes (MADV_DONTNEED, MADV_FREE). Foreign parts are passed to the kernel. -ENOMEM: holes. */
