@@ -8,12 +8,14 @@
 #ifndef TIERMESH_TIERS_BACKEND_H
 #define TIERMESH_TIERS_BACKEND_H
 
+#include "tiers/shared_slots.h"
 #include "tiers/slots.h"
 #include "tiers/tier.h"
 
 struct tier {
     const struct tier_ops *ops;
-    struct slots slots;  /* in-place tiers: only the two counts */
+    struct slots slots;  /* in-place tiers: only the two counts; shared stores: only the count, of the tables below */
+    struct shared_slots *shared; /* NULL: the store is this process's own */
     uint64_t *checksums; /* of each slot; 0: not written since it was taken. NULL for in-place tiers */
     uint64_t *owners;    /* page + 1 of each slot; 0: not set. Addressable tiers only */
     struct tier_counters counters;
@@ -27,6 +29,9 @@ int tier_slots_of(const char *name, uint64_t size_bytes, uint32_t *ret_slots) MU
 
 /* The common part. 0 or -ENOMEM with a sentence; tier_fini undoes it. */
 int tier_init(struct tier *tier, const struct tier_ops *ops, uint32_t slots_count, const char *where) MUST_USE;
+/* The same over slots that other processes use too. */
+int tier_init_shared(struct tier *tier, const struct tier_ops *ops, struct shared_slots *shared,
+                     const char *where) MUST_USE;
 void tier_fini(struct tier *tier);
 
 /* A backend is done with a transfer: 0, or a negative errno and the page in failed_page. Calls transfer->done. */

@@ -2,9 +2,13 @@
 /*
  * nvme.c - the NVMe tier: slots in a file or on a device, moved by the loop with O_DIRECT. Run by the shard's thread.
  *
+ * The store is this process's own, or that of all processes of a job: then its descriptor and its slots belong to
+ * whoever attached it.
+ *
  * A short transfer is continued where it stopped. A run that fails is repeated page by page from there, so that one bad
  * block costs one page and the report names it.
  */
+#include "base/assert.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "tiers/backend.h"
@@ -12,6 +16,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define RETRIES_MAX 8 /* of a transfer that the kernel interrupts */
@@ -21,6 +26,8 @@ struct nvme {
     struct loop *loop;
     int fd;
     bool is_device;
+    bool is_attached; /* fd and slots are not ours */
+    struct shared_slots shared;
 };
 
 static struct nvme *nvme_of(struct tier *tier)
@@ -113,7 +120,8 @@ static void nvme_close(struct tier *tier)
 {
     struct nvme *nvme = nvme_of(tier);
 
-    close(nvme->fd);
+    if (!nvme->is_attached)
+        close(nvme->fd);
     tier_fini(tier);
     os_pages_unmap(nvme, sizeof(*nvme));
 }
@@ -156,4 +164,58 @@ close_fd:
 unmap:
     os_pages_unmap(memory, sizeof(*nvme));
     return result;
+}
+
+/* Asked before the kernel does, which would send SIGXFSZ as well. */
+static int limit_check(const char *where, uint64_t size_bytes)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < size_bytes)
+        return error_set(-EFBIG,
+                         "tier nvme (%s) of %llu MiB: this process may write files of %llu MiB only, raise ulimit -f",
+                         where, (unsigned long long)(size_bytes >> 20), (unsigned long long)(limit.rlim_cur >> 20));
+    return 0;
+}
+
+int tier_nvme_attach(struct loop *loop, const struct nvme_store *store, struct tier **ret_tier)
+{
+    struct nvme *nvme;
+    void *memory;
+    int result = limit_check(store->where, slot_offset_bytes((struct tier_slot){store->table->count}, 0));
+
+    if (result < 0)
+        return result;
+    if (os_pages_map(sizeof(*nvme), &memory) < 0)
+        return error_set(-ENOMEM, "tier nvme: out of memory");
+    nvme = memory;
+    nvme->loop = loop;
+    nvme->fd = store->fd;
+    nvme->is_device = store->is_device;
+    nvme->is_attached = true;
+    shared_slots_open(&nvme->shared, store->table, store->account);
+    result = tier_init_shared(&nvme->tier, &nvme_ops, &nvme->shared, store->where);
+    if (result < 0) {
+        os_pages_unmap(memory, sizeof(*nvme));
+        return result;
+    }
+    *ret_tier = &nvme->tier;
+    return 0;
+}
+
+void tier_nvme_account(struct tier *tier, struct slot_account *account)
+{
+    struct nvme *nvme = nvme_of(tier);
+
+    ASSERT(tier->ops == &nvme_ops && nvme->is_attached && tier->inflight == 0);
+    shared_slots_change(&nvme->shared, account);
+    nvme->loop = NULL;
+}
+
+void tier_nvme_loop(struct tier *tier, struct loop *loop)
+{
+    struct nvme *nvme = nvme_of(tier);
+
+    ASSERT(tier->ops == &nvme_ops && tier->inflight == 0);
+    nvme->loop = loop;
 }

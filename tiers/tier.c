@@ -28,6 +28,12 @@ static bool tier_is_addressable(const struct tier *tier)
     return (tier->ops->capabilities & TIER_CAP_ADDRESSABLE) != 0;
 }
 
+static bool slots_are_taken(const struct tier *tier, struct tier_slot first, unsigned count)
+{
+    return tier->shared != NULL ? shared_slots_are_held(tier->shared, first.index, count)
+                                : slots_are_used(&tier->slots, first.index, count);
+}
+
 /* ---- checksums ------------------------------------------------------------------------------------------------ */
 
 static uint64_t checksum_of(const void *page)
@@ -57,7 +63,7 @@ static bool slot_is_right(struct tier *tier, uint32_t slot, const void *page)
 void tier_seal(struct tier *tier, struct tier_slot first, unsigned pages_count)
 {
     ASSERT(tier_is_addressable(tier));
-    ASSERT(slots_are_used(&tier->slots, first.index, pages_count));
+    ASSERT(slots_are_taken(tier, first, pages_count));
     for (unsigned i = 0; i < pages_count; i++)
         tier->checksums[first.index + i] = checksum_of(tier->ops->address(tier, (struct tier_slot){first.index + i}));
     tier->counters.pages_written += pages_count;
@@ -78,7 +84,10 @@ unsigned tier_take(struct tier *tier, unsigned wanted, struct tier_slot *ret_fir
         *ret_first = (struct tier_slot){0};
         return taken;
     }
-    return slots_take(slots, wanted < TIER_RUN_MAX ? wanted : TIER_RUN_MAX, 1, &ret_first->index);
+    if (wanted > TIER_RUN_MAX)
+        wanted = TIER_RUN_MAX;
+    return tier->shared != NULL ? shared_slots_take(tier->shared, wanted, &ret_first->index)
+                                : slots_take(slots, wanted, 1, &ret_first->index);
 }
 
 void tier_put(struct tier *tier, struct tier_slot slot)
@@ -88,7 +97,10 @@ void tier_put(struct tier *tier, struct tier_slot slot)
         tier->slots.used_count--;
         return;
     }
-    slots_put(&tier->slots, slot.index);
+    if (tier->shared != NULL)
+        shared_slots_put(tier->shared, slot.index);
+    else
+        slots_put(&tier->slots, slot.index);
     tier->checksums[slot.index] = 0;
     if (tier->owners != NULL)
         tier->owners[slot.index] = 0;
@@ -99,13 +111,15 @@ void tier_put(struct tier *tier, struct tier_slot slot)
 /* A DDR budget may have been lowered below what is in use: then none is free until enough was put. */
 uint64_t tier_slots_free(const struct tier *tier)
 {
+    if (tier->shared != NULL)
+        return shared_slots_free(tier->shared);
     return tier->slots.count > tier->slots.used_count ? tier->slots.count - tier->slots.used_count : 0;
 }
 
 void tier_owner_set(struct tier *tier, struct tier_slot slot, struct page_id page)
 {
     ASSERT(tier->owners != NULL);
-    ASSERT(slots_are_used(&tier->slots, slot.index, 1));
+    ASSERT(slots_are_taken(tier, slot, 1));
     tier->owners[slot.index] = page.index + 1;
 }
 
@@ -128,7 +142,7 @@ static void transfer_check(const struct tier *tier, const struct tier_transfer *
     ASSERT(transfer->done != NULL);
     ASSERT(transfer->pages_count > 0 && transfer->pages_count <= TIER_RUN_MAX);
     ASSERT(transfer->memory != NULL && (uintptr_t)transfer->memory % PAGE_BYTES == 0);
-    ASSERT(slots_are_used(&tier->slots, transfer->first.index, transfer->pages_count));
+    ASSERT(slots_are_taken(tier, transfer->first, transfer->pages_count));
     for (unsigned i = 0; !transfer->is_write && i < transfer->pages_count; i++)
         ASSERT(tier->checksums[transfer->first.index + i] != 0);
 }
@@ -204,7 +218,7 @@ const void *tier_view(struct tier *tier, struct tier_slot slot)
 void *tier_address(struct tier *tier, struct tier_slot slot)
 {
     ASSERT(tier_is_addressable(tier));
-    ASSERT(slots_are_used(&tier->slots, slot.index, 1));
+    ASSERT(slots_are_taken(tier, slot, 1));
     return tier->ops->address(tier, slot);
 }
 
@@ -267,6 +281,18 @@ refuse:
     return error_set(-ENOMEM, "tier %s of %u slots: no address space for its tables", ops->name, slots_count);
 }
 
+int tier_init_shared(struct tier *tier, const struct tier_ops *ops, struct shared_slots *shared, const char *where)
+{
+    uint32_t capacity = shared->table->capacity;
+
+    *tier = (struct tier){.ops = ops, .shared = shared};
+    strncpy(tier->where, where, sizeof(tier->where) - 1);
+    tier->slots.count = capacity;
+    return table_map(capacity, &tier->checksums) == 0
+               ? 0
+               : error_set(-ENOMEM, "tier %s of %u slots: no address space for its tables", ops->name, capacity);
+}
+
 void tier_fini(struct tier *tier)
 {
     table_unmap(tier->owners, tier->slots.count);
@@ -312,6 +338,8 @@ int tier_resize(struct tier *tier, uint64_t size_bytes)
 
     if (result < 0)
         return result;
+    if (tier->shared != NULL)
+        return error_set(-EOPNOTSUPP, "tier %s is the whole job's: only its broker can resize it", tier->ops->name);
     if (tier_is_in_place(tier)) {
         tier->slots.count = slots_count;
         return 0;
@@ -339,6 +367,12 @@ void tier_counters_get(const struct tier *tier, struct tier_counters *ret_counte
     ret_counters->metadata_bytes = 0;
     if (tier_is_in_place(tier))
         return;
+    if (tier->shared != NULL) {
+        ret_counters->slots_used = shared_slots_held(tier->shared);
+        ret_counters->slots_max = shared_slots_max(tier->shared);
+        ret_counters->metadata_bytes = shared_slots_reach(tier->shared) * sizeof(uint64_t);
+        return;
+    }
     ret_counters->metadata_bytes = slots_bytes(&tier->slots) + tier->slots.window * sizeof(uint64_t);
     if (tier->owners != NULL)
         ret_counters->metadata_bytes += tier->slots.window * sizeof(uint64_t);

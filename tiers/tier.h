@@ -94,6 +94,27 @@ int tier_cxl_emulated_open(uint64_t size_bytes, struct tier **ret_tier) MUST_USE
  */
 int tier_nvme_open(struct loop *loop, const char *directory, uint64_t size_bytes, struct tier **ret_tier) MUST_USE;
 
+/*
+ * The same over a store that several processes share, opened by somebody else. `store` and what it points to stay as
+ * long as the tier; its descriptor is not closed. tier_take() takes slots for the account, and other processes take
+ * others; all must write to slots that they have just taken only. tier_resize() is -EOPNOTSUPP.
+ * 0, -ENOMEM, -EFBIG (the process may not write so far into a file), with a sentence.
+ */
+struct slot_table;
+struct slot_account;
+struct nvme_store {
+    int fd;
+    bool is_device;
+    struct slot_table *table;
+    struct slot_account *account;
+    char where[128]; /* for log lines */
+};
+int tier_nvme_attach(struct loop *loop, const struct nvme_store *store, struct tier **ret_tier) MUST_USE;
+/* In the child of a fork, whose copy of the tier had nothing in flight: slots are now those of its own account. */
+void tier_nvme_account(struct tier *tier, struct slot_account *account);
+/* Before the first transfer after that. */
+void tier_nvme_loop(struct tier *tier, struct loop *loop);
+
 /* The dispatcher (tier.c): slots, checksums and contract checks for all tiers. */
 const char *tier_name(const struct tier *tier);
 unsigned tier_capabilities(const struct tier *tier);
