@@ -54,7 +54,7 @@ int hooks_descriptor_next(int descriptor);
 
 /* ---- mappings --------------------------------------------------------------------------------------------------- */
 
-/* Anywhere in the range. alignment_bytes: 0 or a power of two. -ENOSPC: no addresses left; -ENOMEM: the budgets forbid. */
+/* Anywhere in the range. alignment_bytes: 0 or a power of two. -ENOSPC: no addresses; -ENOMEM: the budgets forbid. */
 int hooks_map(size_t size_bytes, size_t alignment_bytes, int protection, void **ret_address);
 
 /* Exactly there, the whole inside the range; what was mapped there is replaced (-EEXIST unless `replace`). */
@@ -64,12 +64,13 @@ int hooks_map_at(void *address, size_t size_bytes, int protection, bool replace)
  * mmap(2) with MAP_FIXED of something that is not ours to manage (a file, shared memory, a stack), inside the range:
  * what lay there is forgotten, and the kernel has these addresses until hooks_unmap() or hooks_map_at().
  */
-int hooks_map_foreign(void *address, size_t size_bytes, int protection, int flags, int descriptor, int64_t offset_bytes);
+int hooks_map_foreign(void *address, size_t size_bytes, int protection, int flags, int descriptor,
+                      int64_t offset_bytes);
 
 /* munmap(2): parts, several mappings, and holes are allowed. Touching the addresses afterwards raises SIGSEGV. */
 int hooks_unmap(void *address, size_t size_bytes);
 
-/* mprotect(2), of foreign parts too. -ENOMEM: part of it is not mapped. Holds whether the bytes are in memory or not. */
+/* mprotect(2), of foreign parts too. -ENOMEM: part of it is not mapped. Holds wherever the bytes are. */
 int hooks_protect(void *address, size_t size_bytes, int protection);
 
 /* The contents become zeroes (MADV_DONTNEED, MADV_FREE). Foreign parts are passed to the kernel. -ENOMEM: holes. */
