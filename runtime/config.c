@@ -59,6 +59,8 @@ static const struct option_row options[] = {
     ROW("prefetch", OPTION_NUMBER, prefetch_pages, "128", NULL, "pages read ahead at most; 0 for none"),
     ROW("fault_around", OPTION_NUMBER, fault_around_pages, "1", NULL, "pages brought with an unpredicted fault"),
     ROW("cpu", OPTION_NUMBER, cpu, "0", NULL, "processor of the shard, counted from 1; 0 for any"),
+    ROW("preload.malloc_threshold", OPTION_SIZE, preload_malloc_threshold_bytes, "0", NULL,
+        "smallest malloc() of an unmodified program that is managed"),
     ROW("preload.mmap_threshold", OPTION_SIZE, preload_mmap_threshold_bytes, "64K", NULL,
         "smallest mmap() of an unmodified program that is managed"),
     ROW("uffd.move", OPTION_SWITCH, move, "on", NULL, "use UFFDIO_MOVE when the kernel has it"),

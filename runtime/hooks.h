@@ -32,6 +32,9 @@ void hooks_warn(const char *sentence); /* a log line, level warning */
 /* Written once by hooks_open(): base and size of the range; 0: nothing is managed. */
 extern uint64_t hooks_base, hooks_size_bytes;
 
+/* Option preload.malloc_threshold, written by hooks_open(): blocks below this size are libc's own. */
+extern uint64_t hooks_malloc_threshold_bytes;
+
 /* Option preload.mmap_threshold, written by hooks_open(): what the program maps below this size stays the kernel's. */
 extern uint64_t hooks_mmap_threshold_bytes;
 
