@@ -23,7 +23,8 @@ set_target_properties(tiermesh PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION $
     LINK_DEPENDS ${map} LINKER_LANGUAGE C)
 target_include_directories(tiermesh INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_libraries(tiermesh PRIVATE PkgConfig::URING PkgConfig::NUMA PkgConfig::XXHASH Threads::Threads)
+target_link_libraries(tiermesh PRIVATE PkgConfig::URING PkgConfig::NUMA PkgConfig::XXHASH PkgConfig::LZ4
+    PkgConfig::ZSTD Threads::Threads)
 target_link_options(tiermesh PRIVATE LINKER:--version-script=${map} LINKER:-z,relro,-z,now)
 if(NOT TIERMESH_SANITIZE)
     target_link_options(tiermesh PRIVATE LINKER:-z,defs)

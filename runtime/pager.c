@@ -346,7 +346,7 @@ static void send_from_memory(struct pager *pager, struct node_id to, const struc
 
 static void send_from_cxl(struct pager *pager, struct node_id to, const struct message *message, uint32_t slot)
 {
-    const void *bytes = tier_view(pager->config.tiers[TIER_CXL], (struct tier_slot){slot});
+    const void *bytes = tier_view(pager->config.tiers[TIER_CXL], (struct tier_slot){slot}, NULL);
 
     if (bytes == NULL) {
         send_flagged(pager, to, message, MESSAGE_POISONED);

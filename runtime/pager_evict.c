@@ -515,7 +515,7 @@ static unsigned demotion_verify(struct pager *pager, struct tier_slot from, cons
     for (unsigned i = 0; i < count; i++) {
         if (page_is(pages[i], PAGE_NONE))
             return i;
-        if (tier_view(pager->config.tiers[TIER_CXL], (struct tier_slot){from.index + i}) != NULL)
+        if (tier_view(pager->config.tiers[TIER_CXL], (struct tier_slot){from.index + i}, NULL) != NULL)
             continue;
         pager_fail(pager, pages[i], "its checksum in the CXL tier is wrong");
         return i;

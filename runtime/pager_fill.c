@@ -162,7 +162,7 @@ static int place_bytes(struct pager *pager, struct page_id page, struct page_ent
 static int cxl_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
 {
     uint32_t slot = entry->place;
-    const void *bytes = tier_view(pager->config.tiers[TIER_CXL], (struct tier_slot){slot});
+    const void *bytes = tier_view(pager->config.tiers[TIER_CXL], (struct tier_slot){slot}, NULL);
     int error;
 
     if (bytes == NULL)

@@ -17,7 +17,7 @@ struct tier {
     struct slots slots;  /* in-place tiers: only the two counts; shared stores: only the count, of the tables below */
     struct shared_slots *shared; /* NULL: the store is this process's own */
     uint64_t *checksums; /* of each slot; 0: not written since it was taken. NULL for in-place tiers */
-    uint64_t *owners;    /* page + 1 of each slot; 0: not set. Addressable tiers only */
+    uint64_t *owners;    /* page + 1 of each slot; 0: not set. Addressable and by-page tiers only */
     struct tier_counters counters;
     unsigned inflight;
     unsigned errors_due; /* transfers that shall fail: tier_inject_errors() */

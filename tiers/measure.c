@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/random.h"
 #include "tiers/backend.h"
 
 #include <errno.h>
@@ -14,6 +15,8 @@
 
 #define BATCH_PAGES 64u
 #define SPAN_NS     8000000u /* of the writes, and of the reads */
+
+/* ---- tiers that move runs of slots ---------------------------------------------------------------------------- */
 
 /* The tier's slots, or for an in-place tier plain memory that plays them. */
 struct probe {
@@ -73,40 +76,116 @@ static int reads_measure(struct probe *probe, uint64_t *ret_ns)
     return 0;
 }
 
-static int probe_run(struct probe *probe, struct tier_cost *ret_cost)
+static int runs_measure(struct tier *tier, char *memory, struct tier_cost *ret_cost)
 {
-    struct tier_cost cost;
-    int result = writes_measure(probe, &cost.write_ns);
+    struct probe probe = {.tier = tier, .memory = memory};
+    int result;
 
+    probe.pages_count = tier_take(tier, BATCH_PAGES, &probe.first);
+    if (probe.pages_count == 0)
+        return -ENOSPC;
+    result = writes_measure(&probe, &ret_cost->write_ns);
     if (result == 0)
-        result = reads_measure(probe, &cost.read_ns);
-    if (result < 0) {
-        errno = -result;
-        log_error("measure tier %s (%s): %m", tier_name(probe->tier), probe->tier->where);
-        return error_set(-EIO, "measure tier %s (%s): %m", tier_name(probe->tier), probe->tier->where);
+        result = reads_measure(&probe, &ret_cost->read_ns);
+    for (unsigned i = 0; i < probe.pages_count; i++)
+        tier_put(tier, (struct tier_slot){probe.first.index + i});
+    return result;
+}
+
+/* ---- tiers that take a page at a time -------------------------------------------------------------------------- */
+
+/* Half of it is chance: compresses to a little more than a half, as many a program's memory does. */
+static void half_fill(char *memory)
+{
+    struct random random = {.state = 1};
+    uint64_t *words = (uint64_t *)(void *)memory;
+
+    for (size_t i = 0; i < BATCH_PAGES * PAGE_BYTES / sizeof(*words); i++)
+        words[i] = i % 8 < 4 ? random_next(&random) : 0;
+}
+
+static int stores_measure(struct tier *tier, const char *memory, struct tier_slot *slots, uint64_t *ret_ns)
+{
+    uint64_t start = os_now_ns();
+    uint64_t span = 0;
+    uint64_t pages = 0;
+
+    for (unsigned i = 0; span < SPAN_NS || pages < BATCH_PAGES; i = (i + 1) % BATCH_PAGES) {
+        int result;
+
+        if (pages >= BATCH_PAGES)
+            tier_put(tier, slots[i]);
+        result = tier_store(tier, page_of(0), memory + i * PAGE_BYTES, &slots[i]);
+        if (result < 0) {
+            slots[i] = TIER_SLOT_NONE;
+            return result;
+        }
+        pages++;
+        span = os_now_ns() - start;
     }
-    *ret_cost = cost;
+    *ret_ns = span / pages;
     return 0;
+}
+
+static int views_measure(struct tier *tier, const struct tier_slot *slots, void *bounce, uint64_t *ret_ns)
+{
+    uint64_t start = os_now_ns();
+    uint64_t span = 0;
+    uint64_t pages = 0;
+
+    while (span < SPAN_NS) {
+        if (tier_view(tier, slots[pages++ * 29 % BATCH_PAGES], bounce) == NULL) /* out of order */
+            return -EIO;
+        span = os_now_ns() - start;
+    }
+    *ret_ns = span / pages;
+    return 0;
+}
+
+static int pages_measure(struct tier *tier, char *memory, struct tier_cost *ret_cost)
+{
+    const struct tier_counters before = tier->counters;
+    struct tier_slot slots[BATCH_PAGES];
+    int result;
+
+    for (unsigned i = 0; i < BATCH_PAGES; i++)
+        slots[i] = TIER_SLOT_NONE;
+    half_fill(memory);
+    result = stores_measure(tier, memory, slots, &ret_cost->write_ns);
+    if (result == 0)
+        result = views_measure(tier, slots, memory, &ret_cost->read_ns);
+    for (unsigned i = 0; i < BATCH_PAGES; i++)
+        if (slots[i].index != TIER_SLOT_NONE.index)
+            tier_put(tier, slots[i]);
+    tier->counters = before;
+    return result;
+}
+
+/* ---- either ---------------------------------------------------------------------------------------------------- */
+
+static int measure_error(const struct tier *tier, int error)
+{
+    if (error == -ENOSPC)
+        return error_set(-ENOSPC, "measure tier %s: no slot is free", tier_name(tier));
+    errno = -error;
+    log_error("measure tier %s (%s): %m", tier_name(tier), tier->where);
+    return error_set(-EIO, "measure tier %s (%s): %m", tier_name(tier), tier->where);
 }
 
 int tier_measure(struct tier *tier, struct tier_cost *ret_cost)
 {
-    struct probe probe = {.tier = tier};
+    struct tier_cost cost = {0, 0};
     void *memory;
     int result;
 
     if (os_pages_map(2 * BATCH_PAGES * PAGE_BYTES, &memory) < 0)
         return error_set(-ENOMEM, "measure tier %s: out of memory", tier_name(tier));
     memset(memory, 0x5a, 2 * BATCH_PAGES * PAGE_BYTES);
-    probe.memory = memory;
-    probe.pages_count = tier_take(tier, BATCH_PAGES, &probe.first);
-    if (probe.pages_count == 0) {
-        os_pages_unmap(memory, 2 * BATCH_PAGES * PAGE_BYTES);
-        return error_set(-ENOSPC, "measure tier %s: no slot is free", tier_name(tier));
-    }
-    result = probe_run(&probe, ret_cost);
-    for (unsigned i = 0; i < probe.pages_count; i++)
-        tier_put(tier, (struct tier_slot){probe.first.index + i});
+    result = (tier_capabilities(tier) & TIER_CAP_BY_PAGE) != 0 ? pages_measure(tier, memory, &cost)
+                                                               : runs_measure(tier, memory, &cost);
     os_pages_unmap(memory, 2 * BATCH_PAGES * PAGE_BYTES);
-    return result;
+    if (result < 0)
+        return measure_error(tier, result);
+    *ret_cost = cost;
+    return 0;
 }

@@ -34,6 +34,11 @@ static bool slots_are_taken(const struct tier *tier, struct tier_slot first, uns
                                 : slots_are_used(&tier->slots, first.index, count);
 }
 
+static bool tier_is_by_page(const struct tier *tier)
+{
+    return (tier->ops->capabilities & TIER_CAP_BY_PAGE) != 0;
+}
+
 /* ---- checksums ------------------------------------------------------------------------------------------------ */
 
 static uint64_t checksum_of(const void *page)
@@ -50,9 +55,10 @@ static bool error_is_logged(struct tier *tier)
     return count <= ERRORS_LOGGED || (count & (count - 1)) == 0;
 }
 
+/* page NULL: the bytes do not even look like a page. */
 static bool slot_is_right(struct tier *tier, uint32_t slot, const void *page)
 {
-    if (checksum_of(page) == tier->checksums[slot])
+    if (page != NULL && checksum_of(page) == tier->checksums[slot])
         return true;
     if (error_is_logged(tier))
         log_error("read slot %u of tier %s (%s): the bytes differ from those written, the checksum is wrong", slot,
@@ -75,7 +81,7 @@ unsigned tier_take(struct tier *tier, unsigned wanted, struct tier_slot *ret_fir
 {
     struct slots *slots = &tier->slots;
 
-    ASSERT(wanted > 0);
+    ASSERT(wanted > 0 && !tier_is_by_page(tier));
     if (tier_is_in_place(tier)) {
         uint32_t free_count = slots->count > slots->used_count ? slots->count - slots->used_count : 0;
         unsigned taken = wanted < free_count ? wanted : free_count;
@@ -111,9 +117,35 @@ void tier_put(struct tier *tier, struct tier_slot slot)
 /* A DDR budget may have been lowered below what is in use: then none is free until enough was put. */
 uint64_t tier_slots_free(const struct tier *tier)
 {
+    struct tier_counters counters;
+
     if (tier->shared != NULL)
         return shared_slots_free(tier->shared);
+    if (tier->ops->usage != NULL) {
+        tier_counters_get(tier, &counters);
+        return counters.slots_max - counters.slots_used;
+    }
     return tier->slots.count > tier->slots.used_count ? tier->slots.count - tier->slots.used_count : 0;
+}
+
+int tier_store(struct tier *tier, struct page_id owner, const void *page, struct tier_slot *ret_slot)
+{
+    struct tier_slot slot;
+    int result;
+
+    ASSERT(tier_is_by_page(tier));
+    if (slots_take(&tier->slots, 1, 1, &slot.index) == 0)
+        return -ENOSPC;
+    result = tier->ops->store(tier, slot, page);
+    if (result < 0) {
+        slots_put(&tier->slots, slot.index);
+        return result;
+    }
+    tier->checksums[slot.index] = checksum_of(page);
+    tier->owners[slot.index] = owner.index + 1;
+    tier->counters.pages_written++;
+    *ret_slot = slot;
+    return 0;
 }
 
 void tier_owner_set(struct tier *tier, struct tier_slot slot, struct page_id page)
@@ -138,7 +170,7 @@ unsigned tier_oldest(struct tier *tier, unsigned wanted, struct tier_slot *ret_f
 
 static void transfer_check(const struct tier *tier, const struct tier_transfer *transfer)
 {
-    ASSERT(!tier_is_in_place(tier));
+    ASSERT(!tier_is_in_place(tier) && !tier_is_by_page(tier));
     ASSERT(transfer->done != NULL);
     ASSERT(transfer->pages_count > 0 && transfer->pages_count <= TIER_RUN_MAX);
     ASSERT(transfer->memory != NULL && (uintptr_t)transfer->memory % PAGE_BYTES == 0);
@@ -204,9 +236,22 @@ void tier_transfer_finish(struct tier_transfer *transfer, int result)
     transfer->done(transfer, result);
 }
 
-const void *tier_view(struct tier *tier, struct tier_slot slot)
+/* The slot's bytes as they are, perhaps wrong; NULL: they cannot be made into a page. */
+static const void *slot_bytes(struct tier *tier, struct tier_slot slot, void *bounce)
 {
-    const void *page = tier_address(tier, slot);
+    if (!tier_is_by_page(tier))
+        return tier_address(tier, slot);
+    ASSERT(slots_are_used(&tier->slots, slot.index, 1));
+    if (tier->errors_due > 0) {
+        tier->errors_due--;
+        return NULL;
+    }
+    return tier->ops->load(tier, slot, bounce) ? bounce : NULL;
+}
+
+const void *tier_view(struct tier *tier, struct tier_slot slot, void *bounce)
+{
+    const void *page = slot_bytes(tier, slot, bounce);
 
     ASSERT(tier->checksums[slot.index] != 0);
     if (!slot_is_right(tier, slot.index, page))
@@ -269,7 +314,7 @@ int tier_init(struct tier *tier, const struct tier_ops *ops, uint32_t slots_coun
         goto refuse;
     if (table_map(slots_count, &tier->checksums) < 0)
         goto fini_slots;
-    if (tier_is_addressable(tier) && table_map(slots_count, &tier->owners) < 0)
+    if ((tier_is_addressable(tier) || tier_is_by_page(tier)) && table_map(slots_count, &tier->owners) < 0)
         goto unmap_checksums;
     return 0;
 
@@ -344,6 +389,8 @@ int tier_resize(struct tier *tier, uint64_t size_bytes)
         tier->slots.count = slots_count;
         return 0;
     }
+    if (tier_is_by_page(tier)) /* slots are entries: there are enough for any size it can have */
+        return tier->ops->resize(tier, slots_count);
     if (slots_count > before) /* room first, then the slots that need it; the other way round when shrinking */
         result = tier->ops->resize(tier, slots_count);
     if (result < 0)
@@ -376,6 +423,8 @@ void tier_counters_get(const struct tier *tier, struct tier_counters *ret_counte
     ret_counters->metadata_bytes = slots_bytes(&tier->slots) + tier->slots.window * sizeof(uint64_t);
     if (tier->owners != NULL)
         ret_counters->metadata_bytes += tier->slots.window * sizeof(uint64_t);
+    if (tier->ops->usage != NULL)
+        tier->ops->usage(tier, ret_counters);
 }
 
 const char *tier_name(const struct tier *tier)

@@ -2,9 +2,9 @@
 /*
  * tier.h - where the bytes of pages lie on this node: one ops table for every tier.
  *
- * A tier below DDR is a store of 4 KiB slots. A page that leaves memory gets a slot; its checksum (XXH3, 64 bits) is
- * kept beside the slot and verified when the bytes come back: wrong bytes are -EIO, never handed on. Used by the
- * shard's thread only.
+ * A tier below DDR is a store of slots, one a page. A page that leaves memory gets a slot; its checksum (XXH3, 64 bits)
+ * is kept beside the slot and verified when the bytes come back: wrong bytes are -EIO, never handed on. Slots are 4 KiB
+ * of a device, or, in the compressed tier, as much as the page needs. Used by the shard's thread only.
  */
 #ifndef TIERMESH_TIERS_TIER_H
 #define TIERMESH_TIERS_TIER_H
@@ -24,8 +24,10 @@ enum tier_kind {
 #define TIER_CAP_IN_PLACE 1u    /* pages are mapped where they lie: slots only count (ddr) */
 #define TIER_CAP_ADDRESSABLE 2u /* slots can be loaded from: tier_address() works, transfers complete at once (cxl) */
 #define TIER_CAP_PERSISTENT 4u
+#define TIER_CAP_BY_PAGE 8u     /* tier_store() is the only way in and tier_view() the only one out, at once (zmem) */
 
 struct tier;
+struct tier_counters;
 
 struct tier_slot {
     uint32_t index;
@@ -63,17 +65,24 @@ struct tier_ops {
     unsigned capabilities;
     void (*transfer)(struct tier *tier, struct tier_transfer *transfer);
     void *(*address)(struct tier *tier, struct tier_slot slot); /* NULL when not addressable */
-    /* Blocking, for measuring before the loop runs; 0 or -errno. NULL for in-place tiers. */
+    /* By-page tiers: a page into a slot just taken, 0 or the errors of tier_store(); and out of it, false: damaged. */
+    int (*store)(struct tier *tier, struct tier_slot slot, const void *page);
+    bool (*load)(struct tier *tier, struct tier_slot slot, void *page);
+    void (*usage)(const struct tier *tier, struct tier_counters *counters); /* where a page is not a slot; or NULL */
+    /* Blocking, for measuring before the loop runs; 0 or -errno. NULL for in-place and by-page tiers. */
     int (*move_now)(struct tier *tier, struct tier_slot first, unsigned pages_count, void *memory, bool is_write);
     void (*freed)(struct tier *tier, struct tier_slot slot); /* the slot was put; NULL: nothing to do */
     int (*resize)(struct tier *tier, uint64_t slots_count);  /* backing store only */
     void (*close)(struct tier *tier);
 };
 
+/* In a compressed tier slots_max is the budget in pages, and slots_used what the stored pages need of it. */
 struct tier_counters {
     uint64_t slots_used, slots_max;
     uint64_t pages_read, pages_written, errors;
     uint64_t metadata_bytes;
+    uint64_t pages_stored, pages_filled, pages_refused; /* compressed: filled pages are one word over and over */
+    uint64_t physical_bytes;                            /* compressed: memory in use for what is stored */
 };
 
 /* DDR: in place; slots are the budget only (tier_take/tier_put count). */
@@ -84,6 +93,13 @@ int tier_ddr_open(uint64_t budget_bytes, struct tier **ret_tier) MUST_USE;
  * slots are consecutive in memory. Can grow to four times size_bytes. 0, -EINVAL (size), -ENOMEM.
  */
 int tier_cxl_emulated_open(uint64_t size_bytes, struct tier **ret_tier) MUST_USE;
+
+/*
+ * Compressed memory ("lz4" or "zstd"): slots are as large as their pages compress to. size_bytes bounds the memory for
+ * them, slack included; tables are extra. Can grow to four times that, and shrink at any time: it is then over its
+ * budget until enough was put. 0, -EINVAL (size, codec), -ENOMEM.
+ */
+int tier_zmem_open(uint64_t size_bytes, const char *codec, struct tier **ret_tier) MUST_USE;
 
 /*
  * NVMe: an unlinked file in `directory` (or a block device, whose contents are lost), O_DIRECT through the loop.
@@ -122,14 +138,22 @@ unsigned tier_capabilities(const struct tier *tier);
 /*
  * Take up to `wanted` consecutive slots (at most TIER_RUN_MAX come); returns how many (0: full). Runs are preferred so
  * that one transfer moves many. In-place tiers only count: ret_first is then meaningless, as is the slot of tier_put().
+ * Not for by-page tiers.
  */
 unsigned tier_take(struct tier *tier, unsigned wanted, struct tier_slot *ret_first);
 void tier_put(struct tier *tier, struct tier_slot slot); /* no transfer may be using it */
-uint64_t tier_slots_free(const struct tier *tier);
+uint64_t tier_slots_free(const struct tier *tier); /* by-page tiers: pages that fit even if none of them compresses */
 
 /*
- * Addressable tiers remember whose page lies in a slot, so that the pager can push the oldest pages down when the tier
- * fills. Slots are filled in the order of a hand that goes round, so the used slots ahead of it are the oldest.
+ * By-page tiers: a copy of the page, whose owner is remembered. 0; -E2BIG: it does not compress to three quarters;
+ * -ENOSPC: the tier is full.
+ */
+int tier_store(struct tier *tier, struct page_id owner, const void *page, struct tier_slot *ret_slot) MUST_USE;
+
+/*
+ * Addressable and by-page tiers remember whose page lies in a slot, so that the pager can push the oldest pages down
+ * when the tier fills. Slots are filled in the order of a hand that goes round, so the used slots ahead of it are the
+ * oldest.
  * tier_oldest: up to `wanted` consecutive used slots, owners in pages_out (PAGE_NONE: not set since the take). Each
  * call goes on where the last one stopped; slots that the pager leaves alone come again in the next round. 0: none is
  * used.
@@ -140,10 +164,10 @@ unsigned tier_oldest(struct tier *tier, unsigned wanted, struct tier_slot *ret_f
 void tier_transfer_start(struct tier *tier, struct tier_transfer *transfer);
 
 /*
- * Addressable tiers: the slot's bytes, verified against the checksum; NULL when wrong (log line written).
- * Valid until tier_put().
+ * The slot's bytes, verified against the checksum; NULL when wrong (log line written). Addressable tiers: where they
+ * lie, valid until tier_put(). By-page tiers: in `bounce`, a page of the caller's, which is not used otherwise.
  */
-const void *tier_view(struct tier *tier, struct tier_slot slot);
+const void *tier_view(struct tier *tier, struct tier_slot slot, void *bounce);
 
 /*
  * Addressable tiers, a write without a copy between: put the bytes where tier_address() says, then tier_seal() them.
@@ -152,13 +176,22 @@ const void *tier_view(struct tier *tier, struct tier_slot slot);
 void *tier_address(struct tier *tier, struct tier_slot slot);
 void tier_seal(struct tier *tier, struct tier_slot first, unsigned pages_count);
 
-/* 0, -EBUSY (slots above it are in use), -ENOSPC, -ENOMEM, -EINVAL. Blocks: for NVMe not on a busy shard. */
+/*
+ * 0, -EBUSY (slots above it are in use; never in a by-page tier), -ENOSPC, -ENOMEM, -EINVAL. Blocks: for NVMe not on a
+ * busy shard.
+ */
 int tier_resize(struct tier *tier, uint64_t size_bytes) MUST_USE;
 void tier_counters_get(const struct tier *tier, struct tier_counters *ret_counters);
 void tier_close(struct tier *tier); /* no transfer may be in flight; NULL is allowed */
 
-/* Test hook: the next `count` transfers of an NVMe tier fail with -EIO (config option "test.disk_errors"). */
+/*
+ * Test hook: the next `count` transfers of an NVMe tier fail with -EIO, or views of a by-page tier find wrong bytes
+ * (config options "test.disk_errors", "test.zmem_errors").
+ */
 void tier_inject_errors(struct tier *tier, unsigned count);
+
+/* Test hook: the stored bytes of a compressed page, after all tables have been checked. */
+void *tier_zmem_object(struct tier *tier, struct tier_slot slot, size_t *ret_bytes);
 
 /* ---- measure.c: what one page costs, to order the tiers by --------------------------------------------------- */
 

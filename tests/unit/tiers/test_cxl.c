@@ -86,7 +86,7 @@ static void pages_come_back(void **state)
     assert_int_equal(transfer_run(tier, &transfer, first, 20, memory, false), 0);
     for (unsigned i = 0; i < 20; i++) {
         page_check((char *)memory + i * PAGE_BYTES, 100 + i);
-        page_check(tier_view(tier, (struct tier_slot){first.index + i}), 100 + i);
+        page_check(tier_view(tier, (struct tier_slot){first.index + i}, NULL), 100 + i);
     }
     tier_counters_get(tier, &counters);
     assert_int_equal(counters.pages_written, 20);
@@ -109,7 +109,7 @@ static void sealed_pages_are_as_good_as_written_ones(void **state)
         page_fill((char *)tier_address(tier, first) + i * PAGE_BYTES, 7 + i);
     tier_seal(tier, first, 3);
     for (unsigned i = 0; i < 3; i++)
-        page_check(tier_view(tier, (struct tier_slot){first.index + i}), 7 + i);
+        page_check(tier_view(tier, (struct tier_slot){first.index + i}, NULL), 7 + i);
     tier_close(tier);
 }
 
@@ -124,7 +124,7 @@ static void changed_bytes_are_refused(void **state)
 
     (void)state;
     ((char *)tier_address(tier, changed))[PAGE_BYTES - 1] ^= 1;
-    assert_null(tier_view(tier, changed));
+    assert_null(tier_view(tier, changed, NULL));
     assert_int_equal(transfer_run(tier, &transfer, first, 8, memory, false), -EIO);
     assert_int_equal(transfer.failed_page, 5);
     for (unsigned i = 0; i < 5; i++)
@@ -140,7 +140,7 @@ static void freed_memory_is_given_back(void **state)
 {
     struct tier *tier = tier_new(1024);
     struct tier_slot first = pages_store(tier, 256, 1);
-    const char *memory = tier_view(tier, first);
+    const char *memory = tier_view(tier, first, NULL);
     unsigned char resident[256];
     unsigned left = 0;
 
@@ -152,7 +152,7 @@ static void freed_memory_is_given_back(void **state)
         left += resident[i] & 1;
     assert_int_equal(left, 0);
     for (unsigned i = 1; i < 256; i += 2)
-        page_check(tier_view(tier, (struct tier_slot){first.index + i}), 1 + i);
+        page_check(tier_view(tier, (struct tier_slot){first.index + i}, NULL), 1 + i);
     tier_close(tier);
 }
 
@@ -169,7 +169,7 @@ static void slots_taken_again_keep_their_bytes(void **state)
     for (unsigned i = 64; i < 256; i++) /* now they are, those in use left out */
         tier_put(tier, (struct tier_slot){first.index + i});
     for (unsigned i = 0; i < 64; i++)
-        page_check(tier_view(tier, (struct tier_slot){again.index + i}), 1000 + i);
+        page_check(tier_view(tier, (struct tier_slot){again.index + i}, NULL), 1000 + i);
     tier_close(tier);
 }
 
@@ -190,7 +190,7 @@ static void oldest_pages_are_named(void **state)
         assert_int_equal(tier_oldest(tier, 32, &first, pages), 32);
         for (unsigned i = 0; i < 32; i++) {
             assert_int_equal(pages[i].index, 5000 + next + i);
-            page_check(tier_view(tier, (struct tier_slot){first.index + i}), next + i);
+            page_check(tier_view(tier, (struct tier_slot){first.index + i}, NULL), next + i);
             tier_put(tier, (struct tier_slot){first.index + i});
         }
     }
@@ -210,7 +210,7 @@ static void grows_and_shrinks(void **state)
 {
     struct tier *tier = tier_new(64);
     struct tier_slot first = pages_store(tier, 64, 1);
-    const void *before = tier_view(tier, first);
+    const void *before = tier_view(tier, first, NULL);
     struct tier_slot more;
 
     (void)state;
@@ -218,9 +218,9 @@ static void grows_and_shrinks(void **state)
     assert_int_equal(tier_resize(tier, 256 * PAGE_BYTES), 0);
     assert_int_equal(tier_slots_free(tier), 192);
     more = pages_store(tier, 192, 500);
-    assert_ptr_equal(tier_view(tier, first), before);
+    assert_ptr_equal(tier_view(tier, first, NULL), before);
     page_check(before, 1);
-    page_check(tier_view(tier, (struct tier_slot){more.index + 191}), 691);
+    page_check(tier_view(tier, (struct tier_slot){more.index + 191}, NULL), 691);
     assert_int_equal(tier_resize(tier, 64 * PAGE_BYTES), -EBUSY);
     assert_non_null(strstr(error_text(), "in use"));
     assert_int_equal(tier_resize(tier, 257 * PAGE_BYTES), -ENOMEM);
@@ -229,7 +229,7 @@ static void grows_and_shrinks(void **state)
         tier_put(tier, (struct tier_slot){more.index + i});
     assert_int_equal(tier_resize(tier, 64 * PAGE_BYTES), 0);
     assert_int_equal(tier_slots_free(tier), 0);
-    page_check(tier_view(tier, (struct tier_slot){63}), 64);
+    page_check(tier_view(tier, (struct tier_slot){63}, NULL), 64);
     tier_close(tier);
 }
 
@@ -261,7 +261,7 @@ static void random_operations_match_the_model(void **state)
         uint32_t count = 1 + random_below(&random, 8);
 
         if (model[slot] != 0)
-            page_check(tier_view(tier, (struct tier_slot){slot}), model[slot]);
+            page_check(tier_view(tier, (struct tier_slot){slot}, NULL), model[slot]);
         if (model[slot] != 0 && random_below(&random, 2) == 0) {
             tier_put(tier, (struct tier_slot){slot});
             model[slot] = 0;
@@ -285,7 +285,7 @@ static void read_unwritten(void *tier)
     struct tier_slot slot;
 
     if (tier_take(tier, 1, &slot) == 1)
-        (void)tier_view(tier, slot);
+        (void)tier_view(tier, slot, NULL);
 }
 
 /* A slot of the last owner's bytes: not this one's. */
@@ -296,12 +296,12 @@ static void read_stale(void *tier)
     for (unsigned i = 0; i < 16; i++)
         tier_put(tier, (struct tier_slot){slot.index + i});
     if (tier_take(tier, 16, &slot) == 16)
-        (void)tier_view(tier, slot);
+        (void)tier_view(tier, slot, NULL);
 }
 
 static void read_free(void *tier)
 {
-    (void)tier_view(tier, (struct tier_slot){3});
+    (void)tier_view(tier, (struct tier_slot){3}, NULL);
 }
 
 static void move_odd_memory(void *tier)

@@ -40,6 +40,18 @@ static void memory_is_measured(void **state)
     tier_close(tier);
 }
 
+static void compressed_memory_is_measured(void **state)
+{
+    struct tier *tier;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tier_zmem_open(1 << 20, i == 0 ? "lz4" : "zstd", &tier), 0);
+        measure_check(tier);
+        tier_close(tier);
+    }
+}
+
 static void the_disk_is_measured(void **state)
 {
     struct loop *loop = loop_sync_create();
@@ -74,6 +86,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_measured),
+        cmocka_unit_test(compressed_memory_is_measured),
         cmocka_unit_test(the_disk_is_measured),
         cmocka_unit_test(tiny_and_full_tiers),
     };
