@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hooks_plain.c - runtime/hooks.h by nothing but the kernel: memory is never absent. With it the preload library is
- * tested without the runtime. Addresses are given out upwards and never again; a fork is counted.
+ * tested without the runtime. What lies where is a sorted list of runs under one lock, which a fork holds.
  */
 #include "runtime/hooks.h"
 
@@ -14,41 +14,149 @@
 
 #define RANGE_BYTES ((uint64_t)4 << 40)
 #define PAGE_BYTES  4096
+#define RUNS_MAX    65536
 
 uint64_t hooks_base, hooks_size_bytes;
 uint64_t hooks_malloc_threshold_bytes;
 uint64_t hooks_mmap_threshold_bytes = 64 << 10;
 
+/* Mapped runs; what lies between two of them is free. */
+struct run {
+    uint64_t begin, end;
+    enum hooks_kind kind;
+    int protection;
+};
+
 static struct {
     pthread_mutex_t lock;
-    uint64_t next;
+    struct run runs[RUNS_MAX];
+    size_t count;
 } plain = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static int reserve(uint64_t begin, size_t size)
-{
-    void *memory = mmap((void *)begin, size, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (begin != 0 ? MAP_FIXED : 0), -1, 0);
+/* ---- the list --------------------------------------------------------------------------------------------------- */
 
-    if (memory == MAP_FAILED)
-        return -errno;
-    if (begin == 0)
-        hooks_base = (uint64_t)memory;
-    return 0;
+/* The first run that ends behind an address; `count` when there is none. */
+static size_t run_find(uint64_t address)
+{
+    size_t low = 0, high = plain.count;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (plain.runs[middle].end > address)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static void run_insert(size_t at, struct run run)
+{
+    if (plain.count == RUNS_MAX)
+        abort();
+    memmove(&plain.runs[at + 1], &plain.runs[at], (plain.count - at) * sizeof(run));
+    plain.runs[at] = run;
+    plain.count++;
+}
+
+static void run_remove(size_t at)
+{
+    plain.count--;
+    memmove(&plain.runs[at], &plain.runs[at + 1], (plain.count - at) * sizeof(struct run));
+}
+
+static void run_cut(uint64_t address)
+{
+    size_t i = run_find(address);
+    struct run tail;
+
+    if (i == plain.count || plain.runs[i].begin >= address)
+        return;
+    tail = plain.runs[i];
+    tail.begin = address;
+    plain.runs[i].end = address;
+    run_insert(i + 1, tail);
+}
+
+static void run_join(size_t left)
+{
+    struct run *a = &plain.runs[left];
+
+    if (left + 1 >= plain.count || a->end != a[1].begin || a->kind != a[1].kind || a->protection != a[1].protection)
+        return;
+    a->end = a[1].end;
+    run_remove(left + 1);
+}
+
+static void run_set(uint64_t begin, uint64_t end, enum hooks_kind kind, int protection)
+{
+    size_t i;
+
+    run_cut(begin);
+    run_cut(end);
+    i = run_find(begin);
+    while (i < plain.count && plain.runs[i].begin < end)
+        run_remove(i);
+    if (kind == HOOKS_FREE)
+        return;
+    run_insert(i, (struct run){begin, end, kind, protection});
+    run_join(i);
+    if (i > 0)
+        run_join(i - 1);
+}
+
+static bool range_is_free(uint64_t begin, uint64_t end)
+{
+    size_t i = run_find(begin);
+
+    return i == plain.count || plain.runs[i].begin >= end;
+}
+
+/* Calls change for each run in an interval, cut to it; -ENOMEM when there were holes. */
+static int for_runs(uint64_t begin, uint64_t end, int (*change)(struct run *run, void *context), void *context)
+{
+    uint64_t next = begin;
+    bool holes = false;
+
+    run_cut(begin);
+    run_cut(end);
+    for (size_t i = run_find(begin); i < plain.count && plain.runs[i].begin < end; i++) {
+        int error = change(&plain.runs[i], context);
+
+        if (error != 0)
+            return error;
+        holes |= plain.runs[i].begin != next;
+        next = plain.runs[i].end;
+    }
+    return holes || next != end ? -ENOMEM : 0;
+}
+
+/* ---- start ------------------------------------------------------------------------------------------------------ */
+
+static int place(uint64_t begin, size_t size, int protection, int flags, int fd, int64_t offset)
+{
+    return mmap((void *)begin, size, protection, flags | MAP_FIXED, fd, offset) == MAP_FAILED ? -errno : 0;
+}
+
+static int place_plain(uint64_t begin, size_t size, int protection)
+{
+    return place(begin, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
 int hooks_open(void)
 {
     const char *threshold = getenv("DSM_PRELOAD_MALLOC_THRESHOLD");
-    int error;
+    void *memory;
 
     if (getenv("DSM_PRELOAD") == NULL)
         return -ENOENT;
     if (threshold != NULL)
         hooks_malloc_threshold_bytes = strtoull(threshold, NULL, 0);
-    error = reserve(0, RANGE_BYTES);
-    if (error != 0)
-        return error;
-    plain.next = hooks_base;
+    memory = mmap(NULL, RANGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return -errno;
+    hooks_base = (uint64_t)memory;
     hooks_size_bytes = RANGE_BYTES;
     return 0;
 }
@@ -61,6 +169,7 @@ const char *hooks_error(void)
 void hooks_warn(const char *sentence)
 {
     (void)!write(STDERR_FILENO, sentence, strlen(sentence));
+    (void)!write(STDERR_FILENO, "\n", 1);
 }
 
 bool hooks_is_running(void)
@@ -78,72 +187,142 @@ void hooks_freeze(void)
 {
 }
 
+/* ---- mappings --------------------------------------------------------------------------------------------------- */
+
+/* First fit. 0: none. */
+static uint64_t find_gap(size_t size, uint64_t mask)
+{
+    uint64_t begin = (hooks_base + mask) & ~mask;
+
+    for (size_t i = 0; i <= plain.count; i++) {
+        uint64_t limit = i < plain.count ? plain.runs[i].begin : hooks_base + RANGE_BYTES;
+
+        if (limit >= begin && limit - begin >= size)
+            return begin;
+        if (i < plain.count)
+            begin = (plain.runs[i].end + mask) & ~mask;
+    }
+    return 0;
+}
+
 int hooks_map(size_t size_bytes, size_t alignment_bytes, int protection, void **ret_address)
 {
     uint64_t mask = alignment_bytes > PAGE_BYTES ? alignment_bytes - 1 : PAGE_BYTES - 1;
     uint64_t begin;
+    int error = -ENOSPC;
 
-    if (size_bytes > RANGE_BYTES)
-        return -ENOMEM;
     pthread_mutex_lock(&plain.lock);
-    begin = (plain.next + mask) & ~mask;
-    if (begin + size_bytes > hooks_base + RANGE_BYTES) {
-        pthread_mutex_unlock(&plain.lock);
-        return -ENOSPC;
+    begin = find_gap(size_bytes, mask);
+    if (begin != 0) {
+        error = place_plain(begin, size_bytes, protection);
+        if (error == 0)
+            run_set(begin, begin + size_bytes, HOOKS_MANAGED, protection);
     }
-    plain.next = begin + size_bytes;
     pthread_mutex_unlock(&plain.lock);
-    *ret_address = (void *)begin;
-    return hooks_map_at((void *)begin, size_bytes, protection, true);
+    if (error == 0)
+        *ret_address = (void *)begin;
+    return error;
 }
 
 int hooks_map_at(void *address, size_t size_bytes, int protection, bool replace)
 {
-    /* What was given out before cannot be told from what was not: only the end of the used part can grow. */
-    if (!replace) {
-        bool free_yet;
+    uint64_t begin = (uint64_t)address;
+    int error = -EEXIST;
 
-        pthread_mutex_lock(&plain.lock);
-        free_yet = (uint64_t)address >= plain.next;
-        if (free_yet)
-            plain.next = (uint64_t)address + size_bytes;
-        pthread_mutex_unlock(&plain.lock);
-        if (!free_yet)
-            return -EEXIST;
-    }
-    if (mmap(address, size_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
-        MAP_FAILED)
-        return -errno;
-    return 0;
+    pthread_mutex_lock(&plain.lock);
+    if (replace || range_is_free(begin, begin + size_bytes))
+        error = place_plain(begin, size_bytes, protection);
+    if (error == 0)
+        run_set(begin, begin + size_bytes, HOOKS_MANAGED, protection);
+    pthread_mutex_unlock(&plain.lock);
+    return error;
 }
 
 int hooks_map_foreign(void *address, size_t size_bytes, int protection, int flags, int descriptor, int64_t offset_bytes)
 {
-    if (mmap(address, size_bytes, protection, flags, descriptor, offset_bytes) == MAP_FAILED)
-        return -errno;
-    return 0;
+    uint64_t begin = (uint64_t)address;
+    int error;
+
+    pthread_mutex_lock(&plain.lock);
+    error = place(begin, size_bytes, protection, flags, descriptor, offset_bytes);
+    if (error == 0)
+        run_set(begin, begin + size_bytes, HOOKS_FOREIGN, protection);
+    pthread_mutex_unlock(&plain.lock);
+    return error;
 }
 
 int hooks_unmap(void *address, size_t size_bytes)
 {
-    return reserve((uint64_t)address, size_bytes);
+    uint64_t begin = (uint64_t)address;
+    int error;
+
+    pthread_mutex_lock(&plain.lock);
+    error = place_plain(begin, size_bytes, PROT_NONE);
+    if (error == 0)
+        run_set(begin, begin + size_bytes, HOOKS_FREE, PROT_NONE);
+    pthread_mutex_unlock(&plain.lock);
+    return error;
+}
+
+static int run_protect(struct run *run, void *protection)
+{
+    if (mprotect((void *)run->begin, run->end - run->begin, *(int *)protection) != 0)
+        return -errno;
+    run->protection = *(int *)protection;
+    return 0;
 }
 
 int hooks_protect(void *address, size_t size_bytes, int protection)
 {
-    return mprotect(address, size_bytes, protection) == 0 ? 0 : -errno;
+    int error;
+
+    pthread_mutex_lock(&plain.lock);
+    error = for_runs((uint64_t)address, (uint64_t)address + size_bytes, run_protect, &protection);
+    pthread_mutex_unlock(&plain.lock);
+    return error;
+}
+
+static int run_advise(struct run *run, void *advice)
+{
+    return madvise((void *)run->begin, run->end - run->begin, *(int *)advice) == 0 ? 0 : -errno;
+}
+
+static int advise(void *address, size_t size, int advice)
+{
+    int error;
+
+    pthread_mutex_lock(&plain.lock);
+    error = for_runs((uint64_t)address, (uint64_t)address + size, run_advise, &advice);
+    pthread_mutex_unlock(&plain.lock);
+    return error;
 }
 
 int hooks_discard(void *address, size_t size_bytes)
 {
-    return madvise(address, size_bytes, MADV_DONTNEED) == 0 ? 0 : -errno;
+    return advise(address, size_bytes, MADV_DONTNEED);
+}
+
+int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe)
+{
+    return advise(address, size_bytes, wipe ? MADV_WIPEONFORK : MADV_KEEPONFORK);
+}
+
+static int run_keep(struct run *run, void *context)
+{
+    (void)context;
+    if (run->kind == HOOKS_MANAGED)
+        run->kind = HOOKS_KEPT;
+    return 0;
 }
 
 int hooks_keep(void *address, size_t size_bytes)
 {
-    (void)address;
-    (void)size_bytes;
-    return 0;
+    int error;
+
+    pthread_mutex_lock(&plain.lock);
+    error = for_runs((uint64_t)address, (uint64_t)address + size_bytes, run_keep, NULL);
+    pthread_mutex_unlock(&plain.lock);
+    return error;
 }
 
 int hooks_prefetch(void *address, size_t size_bytes)
@@ -153,27 +332,41 @@ int hooks_prefetch(void *address, size_t size_bytes)
     return 0;
 }
 
-int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe)
-{
-    return madvise(address, size_bytes, wipe ? MADV_WIPEONFORK : MADV_KEEPONFORK) == 0 ? 0 : -errno;
-}
-
 void hooks_describe(const void *address, struct hooks_run *ret_run)
 {
     uint64_t page = (uint64_t)address & ~(uint64_t)(PAGE_BYTES - 1);
+    size_t i;
 
-    *ret_run = (struct hooks_run){(void *)page, PAGE_BYTES, page < plain.next ? HOOKS_MANAGED : HOOKS_FREE,
-                                  PROT_READ | PROT_WRITE};
+    pthread_mutex_lock(&plain.lock);
+    i = run_find(page);
+    if (i < plain.count && plain.runs[i].begin <= page) {
+        const struct run *run = &plain.runs[i];
+
+        *ret_run = (struct hooks_run){(void *)run->begin, run->end - run->begin, run->kind, run->protection};
+    } else {
+        uint64_t begin = i > 0 ? plain.runs[i - 1].end : hooks_base;
+        uint64_t end = i < plain.count ? plain.runs[i].begin : hooks_base + RANGE_BYTES;
+
+        *ret_run = (struct hooks_run){(void *)begin, end - begin, HOOKS_FREE, PROT_NONE};
+    }
+    pthread_mutex_unlock(&plain.lock);
 }
 
 bool hooks_may_have_bytes(const void *page)
 {
-    (void)page;
-    return true;
+    unsigned char resident;
+
+    return mincore((void *)(uintptr_t)page, PAGE_BYTES, &resident) != 0 || (resident & 1) != 0;
 }
+
+/* ---- fork ------------------------------------------------------------------------------------------------------- */
 
 int hooks_fork_prepare(void)
 {
+    const char *refuse = getenv("HOOKS_PLAIN_REFUSE_FORK");
+
+    if (refuse != NULL)
+        return -ENOMEM;
     pthread_mutex_lock(&plain.lock);
     return 0;
 }
