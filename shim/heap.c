@@ -6,9 +6,9 @@
  * made with the default hooks and get ours afterwards, so that what an arena knows of its blocks lies in ordinary
  * memory too and a free never touches the block. A thread is given an arena by turns when it first allocates.
  *
- * What is freed should leave the charge soon, or cold garbage would be written to a lower tier: blocks of
- * HEAP_LARGE_BYTES and more go back at once, the rest by jemalloc's decay. Address ranges below 2 MiB are emptied but
- * kept by the arena (retain), so that the map of the process does not fall into small pieces.
+ * What is freed should leave the charge soon, or cold garbage would be written to a lower tier: jemalloc gives it back
+ * within a second. Address ranges below 2 MiB are emptied but kept by the arena (retain), so that the map of the
+ * process does not fall into small pieces. Large blocks are not jemalloc's (heap_large.c).
  */
 #include "shim/heap.h"
 #include "shim/raw.h"
@@ -19,8 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define ARENAS_MAX  32
-#define BLOCK_BYTES ((size_t)2 << 20)
+#define ARENAS_MAX 32
 
 /* One automatic arena, 0; the program's MALLOC_CONF does not reach us (heap_jemalloc.c). */
 const char *je_malloc_conf = "narenas:1,oversize_threshold:0,background_thread:false,retain:true,"
@@ -40,23 +39,29 @@ static struct {
 
 /* ---- memory of the arenas --------------------------------------------------------------------------------------- */
 
+/*
+ * jemalloc asks for a chunk to cut the extent from before it asks for the extent; chunks above 2 MiB are refused, they
+ * would be a size class more than is needed. What the extents of large classes measure is a class and one page.
+ */
+static bool is_growth(size_t size)
+{
+    return size > HEAP_BLOCK_BYTES && size % (HEAP_BLOCK_BYTES / 4) == 0;
+}
+
 static void *extent_alloc(extent_hooks_t *hooks, void *new_address, size_t size, size_t alignment, bool *zero,
                           bool *commit, unsigned arena)
 {
-    void *address = new_address;
+    void *address;
 
     (void)hooks;
     (void)arena;
-    if (new_address != NULL) {
-        if (!hooks_owns(new_address) || !hooks_owns((char *)new_address + size - 1) ||
-            hooks_map_at(new_address, size, PROT_READ | PROT_WRITE, false) != 0)
-            return NULL;
-    } else {
-        if (size >= BLOCK_BYTES && alignment < BLOCK_BYTES)
-            alignment = BLOCK_BYTES; /* whole huge pages */
-        if (hooks_map(size, alignment, PROT_READ | PROT_WRITE, &address) != 0)
-            return NULL;
-    }
+    /* With retain no extent is asked for at a place. */
+    if (new_address != NULL || is_growth(size))
+        return NULL;
+    if (size >= HEAP_BLOCK_BYTES && alignment < HEAP_BLOCK_BYTES)
+        alignment = HEAP_BLOCK_BYTES; /* whole huge pages */
+    if (hooks_map(size, alignment, PROT_READ | PROT_WRITE, &address) != 0)
+        return NULL;
     *zero = true;
     *commit = true;
     return address;
@@ -68,7 +73,7 @@ static bool extent_dalloc(extent_hooks_t *hooks, void *address, size_t size, boo
     (void)hooks;
     (void)committed;
     (void)arena;
-    return size < BLOCK_BYTES || hooks_unmap(address, size) != 0;
+    return size < HEAP_BLOCK_BYTES || hooks_unmap(address, size) != 0;
 }
 
 static bool extent_purge_forced(extent_hooks_t *hooks, void *address, size_t size, size_t offset, size_t length,
@@ -126,10 +131,10 @@ static int arena_set(unsigned arena, const char *what, void *value, size_t size)
 }
 
 /* 0: it cannot be made. */
-static unsigned arena_make(ssize_t decay_ms)
+static unsigned arena_make(void)
 {
     extent_hooks_t *hooks = &extent_hooks;
-    size_t grow_bytes = BLOCK_BYTES; /* at once; jemalloc would take more and more */
+    size_t grow_bytes = HEAP_BLOCK_BYTES; /* at once; jemalloc would take more and more */
     unsigned arena = 0;
     size_t size = sizeof(arena);
 
@@ -137,8 +142,6 @@ static unsigned arena_make(ssize_t decay_ms)
         return 0;
     if (arena_set(arena, "extent_hooks", &hooks, sizeof(hooks)) != 0 ||
         arena_set(arena, "retain_grow_limit", &grow_bytes, sizeof(grow_bytes)) != 0)
-        return 0;
-    if (decay_ms >= 0 && arena_set(arena, "dirty_decay_ms", &decay_ms, sizeof(decay_ms)) != 0)
         return 0;
     return arena;
 }
@@ -153,7 +156,7 @@ static unsigned arena_at(unsigned place)
     pthread_mutex_lock(&threads.lock);
     arena = atomic_load_explicit(&threads.arenas[place], memory_order_relaxed);
     if (arena == 0) {
-        arena = arena_make(-1);
+        arena = arena_make();
         atomic_store_explicit(&threads.arenas[place], arena, memory_order_release);
     }
     pthread_mutex_unlock(&threads.lock);
@@ -175,7 +178,7 @@ static void thread_enter(void)
 
     /* First: what libc or jemalloc allocate in here is libc's. */
     heap_thread = HEAP_THREAD_OTHER;
-    if (shim_own_thread())
+    if (shim_own_thread() || !heap_is_first())
         return;
     arena = arena_at(atomic_fetch_add_explicit(&threads.turn, 1, memory_order_relaxed) % threads.count);
     if (arena == 0 || je_mallctl("thread.arena", NULL, NULL, &arena, sizeof(arena)) != 0)
@@ -212,19 +215,16 @@ static unsigned arena_count(void)
 
 int heap_start(void)
 {
-    unsigned large;
-    unsigned plain;
+    unsigned spare;
 
     /* Before jemalloc makes its own key: destructors run in that order. */
     if (pthread_key_create(&threads.key, thread_end) != 0)
         return -EAGAIN;
     threads.count = arena_count();
-    plain = arena_at(0);
-    large = arena_make(0);
-    if (plain == 0 || large == 0)
+    spare = arena_at(0);
+    if (spare == 0)
         return -ENOMEM;
-    heap.plain_flags = MALLOCX_ARENA(plain) | MALLOCX_TCACHE_NONE;
-    heap.large_flags = MALLOCX_ARENA(large) | MALLOCX_TCACHE_NONE;
+    heap.spare_flags = MALLOCX_ARENA(spare) | MALLOCX_TCACHE_NONE;
     heap.threshold_bytes =
         hooks_malloc_threshold_bytes < HEAP_LARGE_BYTES ? hooks_malloc_threshold_bytes : HEAP_LARGE_BYTES;
     heap.span_bytes = HEAP_LARGE_BYTES - heap.threshold_bytes;
@@ -252,6 +252,7 @@ int heap_jemalloc_atfork(void (*prepare)(void), void (*parent)(void), void (*chi
 void heap_fork_prepare(void)
 {
     pthread_mutex_lock(&threads.lock);
+    heap_large_lock();
     if (jemalloc_fork.prepare != NULL)
         jemalloc_fork.prepare();
 }
@@ -260,6 +261,7 @@ void heap_fork_parent(void)
 {
     if (jemalloc_fork.parent != NULL)
         jemalloc_fork.parent();
+    heap_large_unlock();
     pthread_mutex_unlock(&threads.lock);
 }
 
@@ -267,5 +269,6 @@ void heap_fork_child(void)
 {
     if (jemalloc_fork.child != NULL)
         jemalloc_fork.child();
+    heap_large_unlock();
     pthread_mutex_unlock(&threads.lock);
 }

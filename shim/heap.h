@@ -28,15 +28,16 @@ enum heap_thread {
     HEAP_THREAD_OTHER,   /* is served by libc: a runtime thread, a process not managed, a thread that is ending */
 };
 
-/* From this size on blocks come from an arena of their own, which gives back what is freed at once. */
-#define HEAP_LARGE_BYTES ((size_t)32 << 20)
+#define HEAP_BLOCK_BYTES ((size_t)2 << 20) /* a huge page */
+#define HEAP_LARGE_BYTES                                                                                               \
+    ((size_t)32 << 20) /* blocks from here on are heap_large.c's; libc maps them one by one too                        \
+                        */
 
 /* Written once by heap_start(). */
 struct heap {
     size_t threshold_bytes;
     size_t span_bytes; /* sizes from the threshold to below HEAP_LARGE_BYTES */
-    int large_flags;   /* of mallocx: the arena of large blocks */
-    int plain_flags;   /* of mallocx: an arena for threads that have none */
+    int spare_flags;   /* of mallocx: an arena for threads that have none */
 };
 
 extern struct heap heap;
@@ -58,11 +59,30 @@ static inline size_t heap_at_least(size_t size)
     return size > 8 ? size : 16;
 }
 
-/* Zeroed or not, aligned or not (0), by whichever heap is right. NULL with errno ENOMEM. */
+/* Is our malloc the program's? */
+bool heap_is_first(void);
+
+/* By whichever heap is right. Alignment: a power of two. NULL with errno ENOMEM. */
 void *heap_allocate(size_t size, const void *caller);
 void *heap_allocate_aligned(size_t alignment, size_t size, const void *caller);
 
 /* Usable bytes of a block of either heap. */
 size_t heap_usable(void *memory);
+
+/* ---- blocks of HEAP_LARGE_BYTES and more (heap_large.c) --------------------------------------------------------- */
+
+/* May a managed block be a large one? Most are told by their address alone. */
+static inline bool heap_maybe_large(const void *memory)
+{
+    return SHIM_UNLIKELY(((uintptr_t)memory & (HEAP_BLOCK_BYTES - 1)) == 0);
+}
+
+/* Zeroed. NULL: no memory; errno is left alone by all of them. */
+void *heap_large_allocate(size_t alignment, size_t size);
+void *heap_large_resize(void *memory, size_t size);
+bool heap_large_free(void *memory);         /* false: it is no large block */
+size_t heap_large_size(const void *memory); /* 0: it is no large block */
+void heap_large_lock(void);
+void heap_large_unlock(void);
 
 #endif

@@ -19,8 +19,11 @@ size_t heap_usable(void *memory)
     static size_t (*_Atomic libc_usable)(void *);
     size_t (*usable)(void *) = atomic_load_explicit(&libc_usable, memory_order_relaxed);
 
-    if (hooks_owns(memory))
-        return je_malloc_usable_size(memory);
+    if (hooks_owns(memory)) {
+        size_t large_size = heap_maybe_large(memory) ? heap_large_size(memory) : 0;
+
+        return large_size != 0 ? large_size : je_malloc_usable_size(memory);
+    }
     if (usable == NULL) {
         usable = shim_libc_symbol("malloc_usable_size");
         if (usable == NULL)
@@ -40,7 +43,7 @@ void *heap_allocate_aligned(size_t alignment, size_t size, const void *caller)
         return __libc_memalign(alignment, size);
     if (size < HEAP_LARGE_BYTES)
         return je_memalign(alignment, heap_at_least(size));
-    memory = je_mallocx(size, heap.large_flags | MALLOCX_ALIGN(alignment));
+    memory = heap_large_allocate(alignment, size);
     if (memory == NULL)
         errno = ENOMEM;
     return memory;
