@@ -23,8 +23,8 @@ extern void _IO_list_resetlock(void);
 /* What libc's fork() and ours need below this frame, on a stack that may be managed. */
 #define STACK_BYTES ((size_t)64 << 10)
 
-static _Thread_local int fork_error; /* of the last hold; -EAGAIN... */
-static _Thread_local bool fork_held; /* locks are taken */
+static _Thread_local int fork_error;        /* of the last hold; -EAGAIN... */
+static _Thread_local bool fork_held;        /* locks are taken */
 static _Thread_local uint64_t fork_signals; /* blocked before */
 
 int shim_fork_error(void)

@@ -131,7 +131,7 @@ static void *reallocate(void *memory, size_t size, const void *caller)
     }
     if (size != 0 && heap_wants(size, caller))
         return adopt(memory, size, caller);
-    return heap_is_first() ? __libc_realloc(memory, size) : realloc(memory, size);
+    return __libc_realloc(memory, size);
 }
 
 SHIM_EXPORT void *realloc(void *memory, size_t size)
@@ -145,7 +145,7 @@ SHIM_EXPORT void *reallocarray(void *memory, size_t count, size_t size)
 
     if (__builtin_mul_overflow(count, size, &total))
         return or_no_memory(NULL);
-    return reallocate(memory, total, CALLER);
+    return heap_is_first() ? reallocate(memory, total, CALLER) : realloc(memory, total);
 }
 
 SHIM_EXPORT size_t malloc_usable_size(void *memory)

@@ -19,7 +19,8 @@ size_t heap_usable(void *memory)
     static size_t (*_Atomic libc_usable)(void *);
     size_t (*usable)(void *) = atomic_load_explicit(&libc_usable, memory_order_relaxed);
 
-    if (hooks_owns(memory)) {
+    /* Another's block may lie in memory of ours that he mapped. */
+    if (hooks_owns(memory) && heap_is_first()) {
         size_t large_size = heap_maybe_large(memory) ? heap_large_size(memory) : 0;
 
         return large_size != 0 ? large_size : je_malloc_usable_size(memory);

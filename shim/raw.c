@@ -220,6 +220,8 @@ WRAP(long, syscall, long number, ...)
     return raw_result(raw_call(number, values[0], values[1], values[2], values[3], values[4], values[5]));
 }
 
+WRAP_CALL(pid_t, setsid, (void), SYS_setsid)
+WRAP_CALL(int, chdir, (const char *path), SYS_chdir, path)
 WRAP_CALL(pid_t, getpid, (void), SYS_getpid)
 WRAP_CALL(uid_t, geteuid, (void), SYS_geteuid)
 WRAP_CALL(ssize_t, getrandom, (void *to, size_t size, unsigned flags), SYS_getrandom, to, size, flags)

@@ -141,6 +141,33 @@ planted_symbols() {
     bad "no comment" 'dsm_d has no comment' library "$all" 'int dsm_d(void) { return 0; }'
 }
 
+planted_preload() {
+    local map=$scratch/lib.map family
+    family=$(grep -E "^family" "$here/preload.sh" | cut -d\" -f2 | tr "\n" " ")
+    preload() {
+        printf '%s\n' '{ global:' "${names[@]/%/;}" 'local: *; };' >"$map"
+        printf '%s\n' "$@" | "$CC" -shared -fPIC -fno-builtin -w -Wl,--version-script="$map" -x c - \
+            -o "$scratch/lib.so" "${libraries[@]}"
+        "$here/preload.sh" "$scratch/lib.so" "$scratch/listed.map"
+    }
+    local names libraries=() define
+    read -ra names <<<"$family"
+    define=$(printf 'int %s(void) { return 0; }\n' "${names[@]}")
+    printf '%s\n' '{ global:' "${names[@]/%/;}" 'local: *; };' >"$scratch/listed.map"
+    good "the family" preload "$define" 'int hidden(void) { return getenv("A") != 0; }'
+    bad "a system call" 'read is called by its libc name' preload "$define" 'int f(void) { return read(0, 0, 0); }'
+    bad "a stranger" 'no_such is not libc' preload "$define" 'int f(void) { return no_such(); }'
+    libraries=(-Wl,--no-as-needed -lm)
+    bad "another library" 'the library needs libm' preload "$define"
+    libraries=()
+    names+=(open)
+    bad "exported only" 'open is exported but not in' preload "$define" 'int open(void) { return 0; }'
+    printf '%s\n' '{ global:' "${names[@]/%/;}" 'madvise;' 'local: *; };' >"$scratch/listed.map"
+    bad "listed only" 'madvise is in listed.map but not exported' preload "$define" 'int open(void) { return 0; }'
+    names=("${names[@]/valloc/other}")
+    bad "half a family" 'pvalloc of the malloc family is missing' preload "$define"
+}
+
 planted_header() {
     check() { "$here/header.sh" "$scratch/include" "$CC" "${CXX:-g++}"; }
     put include/tiermesh/dsm.h '#include <stddef.h>' '#ifdef __cplusplus' 'extern "C"' '#endif' 'int dsm_node_id(void);'

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/shim/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void check_failed(const char *condition, const char *file, int line)
+{
+    char text[512];
+    int used = snprintf(text, sizeof(text), "%s:%d: %s does not hold\n", file, line, condition);
+
+    (void)!write(STDERR_FILENO, text, (size_t)used);
+    abort();
+}
+
+bool expect_managed(void)
+{
+    return getenv("EXPECT_MANAGED") != NULL;
+}
+
+/*
+ * The range is what lies in one piece around the largest reservation (---p) of the process: what was given out of it
+ * touches it or another such part. Read once.
+ */
+static void find_range(uintptr_t *ret_begin, uintptr_t *ret_end)
+{
+    static char line[8192];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    unsigned long begin, end, run_begin = 0, run_end = 0;
+    uintptr_t largest = 0;
+    bool largest_here = false;
+    char access[8];
+
+    CHECK(maps != NULL);
+    *ret_begin = *ret_end = 0;
+    while (fgets(line, sizeof(line), maps) != NULL) {
+        CHECK(sscanf(line, "%lx-%lx %7s", &begin, &end, access) == 3);
+        if (begin != run_end || strchr(line, '/') != NULL || strchr(line, '[') != NULL) {
+            run_begin = begin;
+            largest_here = false;
+        }
+        run_end = end;
+        if (strcmp(access, "---p") == 0 && end - begin > largest) {
+            largest = end - begin;
+            largest_here = true;
+        }
+        if (largest_here) {
+            *ret_begin = run_begin;
+            *ret_end = run_end;
+        }
+    }
+    fclose(maps);
+    if (largest < (uintptr_t)64 << 30)
+        *ret_begin = *ret_end = 0;
+}
+
+bool is_managed(const void *address)
+{
+    static uintptr_t begin, end;
+    static bool known;
+
+    if (!known)
+        find_range(&begin, &end);
+    known = true;
+    return (uintptr_t)address >= begin && (uintptr_t)address < end;
+}
