@@ -63,6 +63,7 @@ static const struct option_row options[] = {
         "smallest malloc() of an unmodified program that is managed"),
     ROW("preload.mmap_threshold", OPTION_SIZE, preload_mmap_threshold_bytes, "64K", NULL,
         "smallest mmap() of an unmodified program that is managed"),
+    ROW("follow", OPTION_SWITCH, follow, "on", NULL, "budgets follow the memory cgroup and memory pressure"),
     ROW("uffd.move", OPTION_SWITCH, move, "on", NULL, "use UFFDIO_MOVE when the kernel has it"),
     ROW("uffd.poison", OPTION_SWITCH, poison, "on", NULL, "use UFFDIO_POISON when the kernel has it"),
     ROW("uffd.wp_async", OPTION_SWITCH, wp_async, "on", NULL, "use asynchronous write protection if there"),

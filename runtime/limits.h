@@ -12,7 +12,7 @@
 #include "runtime/pressure.h"
 #include "tiers/tier.h"
 
-#define LIMITS_DDR_MIN_BYTES ((uint64_t)2 << 20) /* no budget goes below it, whatever the limit */
+#define LIMITS_MIN_BYTES ((uint64_t)2 << 20) /* no budget of DDR or zmem goes below it, whatever the limit */
 
 /* ---- the decision, pure ---------------------------------------------------------------------------------------- */
 

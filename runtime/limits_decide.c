@@ -3,8 +3,8 @@
  * limits_decide.c - how large each memory tier may be, from what is asked for, what fits, and pressure. No clock, no
  * system call.
  *
- * Always holds: a budget is never above what is wanted; the DDR budget is never below LIMITS_DDR_MIN_BYTES unless less
- * is wanted.
+ * Always holds: a budget is never above what is wanted; that of DDR or zmem is never below LIMITS_MIN_BYTES unless
+ * less is wanted.
  */
 #include "runtime/limits.h"
 
@@ -66,8 +66,9 @@ static void targets_find(const struct limits_state *state, const struct limits_i
         fit_bytes = used_bytes + (uint64_t)input->room.room_bytes;
     for (int i = 0; i < TIERS && sum_bytes > fit_bytes; i++)
         targets[i] = scaled(targets[i], fit_bytes, sum_bytes);
-    if (targets[TIER_DDR] < LIMITS_DDR_MIN_BYTES)
-        targets[TIER_DDR] = least(LIMITS_DDR_MIN_BYTES, input->wanted_bytes[TIER_DDR]);
+    for (int i = 0; i < TIERS; i++)
+        if (i != TIER_CXL && targets[i] < LIMITS_MIN_BYTES)
+            targets[i] = least(LIMITS_MIN_BYTES, input->wanted_bytes[i]);
 }
 
 /* From the budget there is towards the target: down at once, up by steps; small changes are left out. */

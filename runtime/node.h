@@ -44,6 +44,7 @@ struct fault_wait {
 };
 
 struct bulk;
+struct limits;
 struct bulk_stream;
 struct lock_table;
 struct memory;
@@ -74,6 +75,7 @@ struct node {
     struct loop_watch faults_watch;
     struct pager *pager;
     struct tier *tiers[TIERS];
+    struct limits *limits; /* NULL: the budgets stay as they were asked for */
     struct coherence *coherence;
     struct coherence_env coherence_env;
     struct cluster *cluster;

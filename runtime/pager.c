@@ -562,14 +562,6 @@ static int prefetch_create(struct pager *pager)
     return 0;
 }
 
-/* Above what placement keeps free in CXL: else nothing would ever move on from there. */
-static uint32_t cxl_low_of(uint32_t slots)
-{
-    uint32_t kept = slots / 16 < 256 ? slots / 16 : 256;
-
-    return kept + placement_marks_of(slots).low;
-}
-
 int pager_create(const struct pager_config *config, struct pager **ret_pager)
 {
     struct pager *pager;
@@ -583,12 +575,10 @@ int pager_create(const struct pager_config *config, struct pager **ret_pager)
     pager->mmu = config->mmu;
     pager->window = config->window;
     pager->pages = config->pages;
-    pager->budget_frames = (uint32_t)(config->ddr_bytes / PAGE_BYTES);
-    pager->table_frames = pager->budget_frames + PAGER_OVERFLOW_FRAMES;
-    pager->marks = placement_marks_of(pager->budget_frames);
+    pager_budget_init(pager);
     error = frames_create(pager);
     if (config->tiers[TIER_CXL] != NULL)
-        pager->cxl_low = cxl_low_of((uint32_t)tier_slots_free(config->tiers[TIER_CXL]));
+        pager_cxl_low_set(pager, tier_slots_free(config->tiers[TIER_CXL]));
     if (error == 0)
         error = prefetch_create(pager);
     if (error == 0)

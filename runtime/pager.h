@@ -49,6 +49,7 @@ struct pager_user {
 
 struct pager_config {
     uint64_t ddr_bytes;
+    uint64_t ddr_max_bytes; /* what pager_limit() may ask for later; less than ddr_bytes: no more than that */
     uint64_t prefetch_pages, fault_around_pages;
     struct loop *loop;
     struct mmu *mmu;
@@ -117,6 +118,19 @@ int pager_private_take(struct pager *pager, struct page_id first, uint64_t pages
 void pager_private_give(struct pager *pager, struct page_id first, uint64_t pages_count);
 /* The page's extent is managed from now on, if it was not. */
 int pager_private_manage(struct pager *pager, struct page_id page) MUST_USE;
+
+/* ---- budgets, changed while running ---------------------------------------------------------------------------- */
+
+/*
+ * pager_limit - another budget for a tier of memory. More takes effect at once. Less: what is too much leaves in the
+ * background, and nothing is lost; pages that find no room below stay.
+ * 0, or with a sentence: -EINVAL (too little, more than ddr_max_bytes, or not a tier that can be told), -ENOENT (no
+ * such tier), -EBUSY (there is no room below for what would have to leave; nothing has changed), -ENOMEM.
+ */
+int pager_limit(struct pager *pager, enum tier_kind tier, uint64_t bytes) MUST_USE;
+void pager_budget_pages(const struct pager *pager, uint64_t pages[TIERS]); /* now; 0: no such tier */
+/* Memory of this machine that each tier holds now; 0 for tiers that are none. */
+void pager_memory_bytes(const struct pager *pager, uint64_t bytes[TIERS]);
 
 /* ---- the shard loop -------------------------------------------------------------------------------------------- */
 

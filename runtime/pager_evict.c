@@ -170,7 +170,7 @@ static int target_of(struct pager *pager, struct page_id page)
             continue;
         tier_counters_get(pager->config.tiers[i], &counters);
         question.slots_max[i] = counters.slots_max;
-        question.slots_free[i] = counters.slots_max - counters.slots_used;
+        question.slots_free[i] = tier_slots_free(pager->config.tiers[i]);
     }
     return placement_target(pager->placement, &question);
 }
@@ -604,13 +604,17 @@ void pager_balance(struct pager *pager)
 {
     uint32_t used = pager_frames_used(pager);
 
-    if (used + pager->marks.low > pager->budget_frames) {
-        for (int round = 0; round < 2 && used + pager->marks.high > pager->budget_frames; round++) {
+    pager->has_evicted = false;
+    if (used + pager->marks.low > pager->wanted_frames) {
+        for (int round = 0; round < 2 && used + pager->marks.high > pager->wanted_frames; round++) {
             if (pager_evict_some(pager, PAGER_BATCH) == 0)
                 break;
+            pager->has_evicted = true;
             used = pager_frames_used(pager);
         }
     }
+    if (pager->is_shrinking)
+        pager_budget_follow(pager);
     demote_some(pager);
     if (pager->is_starved || pager->atomics_count > 0)
         waiters_retry(pager);
@@ -620,5 +624,8 @@ void pager_balance(struct pager *pager)
 
 uint64_t pager_deadline_ns(const struct pager *pager)
 {
-    return pager->stalls_count > 0 ? os_now_ns() + STALL_RETRY_NS : UINT64_MAX;
+    uint64_t shrink_ns = pager_shrink_deadline_ns(pager);
+    uint64_t stall_ns = pager->stalls_count > 0 ? os_now_ns() + STALL_RETRY_NS : UINT64_MAX;
+
+    return shrink_ns < stall_ns ? shrink_ns : stall_ns;
 }

@@ -82,8 +82,12 @@ struct pager {
     struct frames *frames;
     struct placement *placement;
     struct frame_note *notes; /* by frame */
-    uint32_t budget_frames, table_frames;
+    uint32_t table_frames;
+    uint32_t wanted_frames; /* the budget that was asked for; evictions go by it */
+    uint32_t ceiling_frames;
+    uint32_t budget_frames; /* what faults go by: above wanted_frames while what is too much leaves (pager_limit.c) */
     struct placement_marks marks;
+    bool is_shrinking, has_evicted; /* something left in the last pager_balance() */
     uint64_t fresh_pages;     /* private pages that the kernel may fill without us: charged whole */
 
     uint32_t cxl_low; /* free CXL slots below which its oldest pages move on to NVMe */
@@ -138,6 +142,12 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
 void pager_stall(struct pager *pager, const struct stalled_fault *fault);
 uint32_t pager_frames_used(const struct pager *pager);
 int pager_private_register_some(struct pager *pager);
+
+/* pager_limit.c */
+void pager_budget_init(struct pager *pager);
+void pager_budget_follow(struct pager *pager);
+void pager_cxl_low_set(struct pager *pager, uint64_t slots);
+uint64_t pager_shrink_deadline_ns(const struct pager *pager);
 
 /* pager_evict.c */
 unsigned pager_evict_some(struct pager *pager, unsigned wanted);

@@ -34,15 +34,8 @@ static uint64_t metadata_bytes(struct node *node)
 
 static void gather_tiers(struct node *node, struct dsm_stats *stats)
 {
-    const uint64_t budgets[DSM_TIERS] = {
-        [DSM_TIER_DDR] = node->config.ddr_bytes,
-        [DSM_TIER_CXL] = node->config.cxl_bytes,
-        [DSM_TIER_NVME] = node->config.nvme_bytes,
-    };
-
     pager_tier_pages(node->pager, stats->tier_pages);
-    for (int i = 0; i < DSM_TIERS; i++)
-        stats->tier_budget_pages[i] = budgets[i] / PAGE_BYTES;
+    pager_budget_pages(node->pager, stats->tier_budget_pages);
     stats->tier_is_emulated[DSM_TIER_CXL] = node->config.cxl_bytes > 0;
 }
 

@@ -10,6 +10,7 @@
 #include "base/os.h"
 #include "runtime/bulk.h"
 #include "runtime/bulk_stream.h"
+#include "runtime/limits.h"
 #include "runtime/locks.h"
 #include "runtime/pins.h"
 #include "runtime/request.h"
@@ -76,6 +77,29 @@ static int memory_open(struct node *node)
     node->faults_watch = (struct loop_watch){
         .fd = mmu_descriptor(node->mmu), .ready = fault_ready, .context = node};
     return loop_watch(node->loop, &node->faults_watch, EPOLLIN | EPOLLET);
+}
+
+static void limits_used(void *context, uint64_t bytes[TIERS])
+{
+    pager_memory_bytes(((struct node *)context)->pager, bytes);
+}
+
+static void limits_changed(void *context, enum tier_kind tier, uint64_t budget_bytes)
+{
+    if (pager_limit(((struct node *)context)->pager, tier, budget_bytes) != 0)
+        log_warn("%s", error_text());
+}
+
+static int budgets_watch(struct node *node)
+{
+    struct limits_config config = {
+        .root = "",
+        .loop = node->loop,
+        .wanted_bytes = {[TIER_DDR] = node->config.ddr_bytes, [TIER_CXL] = node->config.cxl_bytes},
+        .user = {node, limits_used, limits_changed},
+    };
+
+    return node->config.follow ? limits_open(&config, &node->limits) : 0;
 }
 
 static int protocols_open(struct node *node)
@@ -146,6 +170,8 @@ static int shard_open(struct node *node)
     if (error == 0)
         error = memory_open(node);
     if (error == 0)
+        error = budgets_watch(node);
+    if (error == 0)
         error = bulk_create(node, &node->bulk);
     if (error == 0)
         error = pins_create(&node->pins);
@@ -169,6 +195,7 @@ static void shard_close(struct node *node)
 {
     if (node->stream != NULL) /* the start failed: nobody was served */
         bulk_stream_close(node->stream);
+    limits_close(node->limits);
     peers_close(node);
     while (node->pager != NULL && pager_is_transferring(node->pager))
         loop_run_once(node->loop, UINT64_MAX);
@@ -206,6 +233,8 @@ static uint64_t shard_settle(struct node *node)
     } while (node->self_count > 0);
     deadline_ns = earlier(coherence_deadline_ns(node->coherence), cluster_deadline_ns(node->cluster));
     deadline_ns = earlier(deadline_ns, pager_deadline_ns(node->pager));
+    if (node->limits != NULL)
+        deadline_ns = earlier(deadline_ns, limits_deadline_ns(node->limits));
     now_ns = deadline_ns == UINT64_MAX ? 0 : os_now_ns();
     return earlier(deadline_ns, pins_expire(node, now_ns));
 }
@@ -216,6 +245,8 @@ static void shard_tick(struct node *node, uint64_t now_ns)
         coherence_tick(node->coherence, now_ns);
     if (cluster_deadline_ns(node->cluster) <= now_ns)
         cluster_tick(node->cluster, now_ns);
+    if (node->limits != NULL)
+        limits_tick(node->limits, now_ns);
 }
 
 static void unpin_arrived(struct loop_call *call)

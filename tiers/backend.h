@@ -19,6 +19,7 @@ struct tier {
     uint64_t *checksums; /* of each slot; 0: not written since it was taken. NULL for in-place tiers */
     uint64_t *owners;    /* page + 1 of each slot; 0: not set. Addressable and by-page tiers only */
     struct tier_counters counters;
+    uint32_t limit_count; /* slots in use at most, of those there are */
     unsigned inflight;
     unsigned errors_due; /* transfers that shall fail: tier_inject_errors() */
     char where[128];     /* for log lines: "the unlinked file in /scratch" */

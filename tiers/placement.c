@@ -30,6 +30,11 @@ uint32_t placement_frames_max(const struct placement *placement)
     return placement->frames_max;
 }
 
+void placement_resize(struct placement *placement, uint32_t frames_max)
+{
+    placement->frames_max = frames_max;
+}
+
 void placement_inserted(struct placement *placement, struct frames *frames, struct frame_id frame, bool prefetched)
 {
     placement->ops->inserted(placement, frames, frame, prefetched);

@@ -46,6 +46,8 @@ extern const struct placement_ops placement_segmented_fifo;
 
 size_t placement_bytes(uint32_t frames_max);
 uint32_t placement_frames_max(const struct placement *placement); /* for policies */
+/* Another budget: at most frames_max of placement_bytes(). Frames beyond it are still on the lists. */
+void placement_resize(struct placement *placement, uint32_t frames_max);
 void placement_init(struct placement *placement, const struct placement_ops *ops, uint32_t frames_max,
                     const struct placement_cost *cost);
 

@@ -77,6 +77,11 @@ void tier_seal(struct tier *tier, struct tier_slot first, unsigned pages_count)
 
 /* ---- slots ---------------------------------------------------------------------------------------------------- */
 
+static uint32_t slots_allowed(const struct tier *tier)
+{
+    return tier->slots.count < tier->limit_count ? tier->slots.count : tier->limit_count;
+}
+
 unsigned tier_take(struct tier *tier, unsigned wanted, struct tier_slot *ret_first)
 {
     struct slots *slots = &tier->slots;
@@ -92,8 +97,11 @@ unsigned tier_take(struct tier *tier, unsigned wanted, struct tier_slot *ret_fir
     }
     if (wanted > TIER_RUN_MAX)
         wanted = TIER_RUN_MAX;
-    return tier->shared != NULL ? shared_slots_take(tier->shared, wanted, &ret_first->index)
-                                : slots_take(slots, wanted, 1, &ret_first->index);
+    if (tier->shared != NULL)
+        return shared_slots_take(tier->shared, wanted, &ret_first->index);
+    if (wanted > tier_slots_free(tier))
+        wanted = (unsigned)tier_slots_free(tier);
+    return wanted > 0 ? slots_take(slots, wanted, 1, &ret_first->index) : 0;
 }
 
 void tier_put(struct tier *tier, struct tier_slot slot)
@@ -123,9 +131,9 @@ uint64_t tier_slots_free(const struct tier *tier)
         return shared_slots_free(tier->shared);
     if (tier->ops->usage != NULL) {
         tier_counters_get(tier, &counters);
-        return counters.slots_max - counters.slots_used;
+        return counters.slots_max > counters.slots_used ? counters.slots_max - counters.slots_used : 0;
     }
-    return tier->slots.count > tier->slots.used_count ? tier->slots.count - tier->slots.used_count : 0;
+    return slots_allowed(tier) > tier->slots.used_count ? slots_allowed(tier) - tier->slots.used_count : 0;
 }
 
 int tier_store(struct tier *tier, struct page_id owner, const void *page, struct tier_slot *ret_slot)
@@ -304,7 +312,7 @@ static void table_unmap(uint64_t *table, uint32_t slots_count)
 
 int tier_init(struct tier *tier, const struct tier_ops *ops, uint32_t slots_count, const char *where)
 {
-    *tier = (struct tier){.ops = ops};
+    *tier = (struct tier){.ops = ops, .limit_count = UINT32_MAX};
     strncpy(tier->where, where, sizeof(tier->where) - 1);
     if (tier_is_in_place(tier)) {
         tier->slots.count = slots_count;
@@ -330,7 +338,7 @@ int tier_init_shared(struct tier *tier, const struct tier_ops *ops, struct share
 {
     uint32_t capacity = shared->table->capacity;
 
-    *tier = (struct tier){.ops = ops, .shared = shared};
+    *tier = (struct tier){.ops = ops, .shared = shared, .limit_count = UINT32_MAX};
     strncpy(tier->where, where, sizeof(tier->where) - 1);
     tier->slots.count = capacity;
     return table_map(capacity, &tier->checksums) == 0
@@ -406,11 +414,28 @@ int tier_resize(struct tier *tier, uint64_t size_bytes)
     return result;
 }
 
+int tier_limit(struct tier *tier, uint64_t size_bytes)
+{
+    uint64_t slots_count = size_bytes / PAGE_BYTES;
+    int result;
+
+    ASSERT(tier->shared == NULL && !tier_is_in_place(tier));
+    if (tier_is_by_page(tier))
+        return tier_resize(tier, size_bytes);
+    if (slots_count > tier->slots.count) {
+        result = tier_resize(tier, size_bytes);
+        if (result < 0)
+            return result;
+    }
+    tier->limit_count = (uint32_t)slots_count;
+    return 0;
+}
+
 void tier_counters_get(const struct tier *tier, struct tier_counters *ret_counters)
 {
     *ret_counters = tier->counters;
     ret_counters->slots_used = tier->slots.used_count;
-    ret_counters->slots_max = tier->slots.count;
+    ret_counters->slots_max = slots_allowed(tier);
     ret_counters->metadata_bytes = 0;
     if (tier_is_in_place(tier))
         return;

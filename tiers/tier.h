@@ -78,7 +78,7 @@ struct tier_ops {
 
 /* In a compressed tier slots_max is the budget in pages, and slots_used what the stored pages need of it. */
 struct tier_counters {
-    uint64_t slots_used, slots_max;
+    uint64_t slots_used, slots_max; /* used may be more than max for a while after tier_limit() */
     uint64_t pages_read, pages_written, errors;
     uint64_t metadata_bytes;
     uint64_t pages_stored, pages_filled, pages_refused; /* compressed: filled pages are one word over and over */
@@ -143,6 +143,12 @@ unsigned tier_capabilities(const struct tier *tier);
 unsigned tier_take(struct tier *tier, unsigned wanted, struct tier_slot *ret_first);
 void tier_put(struct tier *tier, struct tier_slot slot); /* no transfer may be using it */
 uint64_t tier_slots_free(const struct tier *tier); /* by-page tiers: pages that fit even if none of them compresses */
+
+/*
+ * No more than that is handed out; what is in use stays until it is put. So a store can be made smaller at any time,
+ * and its memory follows. It is resized only to grow. 0, or as tier_resize(). Not for a store that processes share.
+ */
+int tier_limit(struct tier *tier, uint64_t size_bytes) MUST_USE;
 
 /*
  * By-page tiers: a copy of the page, whose owner is remembered. 0; -E2BIG: it does not compress to three quarters;

@@ -82,7 +82,7 @@ static void there_is_a_least_budget(void **state)
 
     (void)state;
     machine.input.room = room_of(64, -500);
-    assert_int_equal(ddr_next(&machine), LIMITS_DDR_MIN_BYTES);
+    assert_int_equal(ddr_next(&machine), LIMITS_MIN_BYTES);
     machine = machine_new(1); /* less than that is wanted */
     machine.input.room = room_of(64, -500);
     assert_int_equal(ddr_next(&machine), MIB);
@@ -222,7 +222,7 @@ static void bounds_always_hold(void **state)
         limits_decide(&machine.state, &machine.input);
         ddr = machine.state.budget_bytes[TIER_DDR];
         assert_true(ddr <= machine.input.wanted_bytes[TIER_DDR]);
-        assert_true(ddr >= LIMITS_DDR_MIN_BYTES || ddr + PAGE_BYTES > machine.input.wanted_bytes[TIER_DDR]);
+        assert_true(ddr >= LIMITS_MIN_BYTES || ddr + PAGE_BYTES > machine.input.wanted_bytes[TIER_DDR]);
         assert_int_equal(ddr % PAGE_BYTES, 0);
     }
 }

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pager_limit.c - budgets that change while the node runs.
+ *
+ * Runs on the shard's thread. A smaller DDR budget is not enforced at once: evictions go by what is wanted, while the
+ * budget that faults go by follows what is in use down, so that no fault waits until all that is too much has left.
+ * When nothing can leave, since all is full below, it stays above what is in use: a page that comes back from below
+ * must find a frame, else its thread would wait for ever. It never rises above what was allowed before.
+ * Always holds: wanted_frames <= budget_frames <= ceiling_frames; the first two are equal unless is_shrinking.
+ */
+#include "base/error.h"
+#include "runtime/pager_internal.h"
+
+#include <errno.h>
+
+#define FOLLOW_MIN_FRAMES 32       /* the budget falls by so much at least each time, whatever faults bring */
+#define SHRINK_RETRY_NS   50000000 /* when nothing could leave just now */
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- DDR ------------------------------------------------------------------------------------------------------- */
+
+void pager_budget_init(struct pager *pager)
+{
+    uint64_t max_bytes = pager->config.ddr_max_bytes;
+
+    if (max_bytes < pager->config.ddr_bytes)
+        max_bytes = pager->config.ddr_bytes;
+    pager->table_frames = (uint32_t)(max_bytes / PAGE_BYTES) + PAGER_OVERFLOW_FRAMES;
+    pager->wanted_frames = (uint32_t)(pager->config.ddr_bytes / PAGE_BYTES);
+    pager->budget_frames = pager->wanted_frames;
+    pager->ceiling_frames = pager->wanted_frames;
+    pager->marks = placement_marks_of(pager->wanted_frames);
+}
+
+/* Something leaves, or is being written and will have left. */
+static bool is_under_way(const struct pager *pager)
+{
+    bool result = pager->has_evicted || pager->demotion.pages_count > 0;
+
+    for (unsigned i = 0; !result && i < PAGER_EVICTIONS_MAX; i++)
+        result = pager->evictions[i].pages_count > 0;
+    return result;
+}
+
+void pager_budget_follow(struct pager *pager)
+{
+    uint32_t next = pager_frames_used(pager) + pager->marks.low; /* faults have as much room as otherwise */
+
+    pager->is_shrinking = next > pager->wanted_frames;
+    if (is_under_way(pager) && pager->budget_frames > FOLLOW_MIN_FRAMES)
+        next = least(next, pager->budget_frames - FOLLOW_MIN_FRAMES);
+    next = least(next, pager->ceiling_frames);
+    pager->budget_frames = next > pager->wanted_frames ? next : pager->wanted_frames;
+}
+
+/* Writes that end wake the loop anyway; what leaves without one must be called for. */
+uint64_t pager_shrink_deadline_ns(const struct pager *pager)
+{
+    if (!pager->is_shrinking)
+        return UINT64_MAX;
+    return pager->has_evicted ? 0 : os_now_ns() + SHRINK_RETRY_NS;
+}
+
+static int ddr_limit(struct pager *pager, uint64_t bytes)
+{
+    uint64_t max_bytes = (uint64_t)(pager->table_frames - PAGER_OVERFLOW_FRAMES) * PAGE_BYTES;
+
+    if (bytes < PLACEMENT_FRAMES_MIN * PAGE_BYTES)
+        return error_set(-EINVAL, "a DDR budget of %lu bytes is too small; it takes %lu at least", bytes,
+                         PLACEMENT_FRAMES_MIN * PAGE_BYTES);
+    if (bytes > max_bytes)
+        return error_set(-EINVAL, "a DDR budget of %lu MiB is too large; this process can have %lu MiB", bytes >> 20,
+                         max_bytes >> 20);
+    pager->wanted_frames = (uint32_t)(bytes / PAGE_BYTES);
+    pager->marks = placement_marks_of(pager->wanted_frames);
+    placement_resize(pager->placement, pager->wanted_frames);
+    pager->ceiling_frames = pager->budget_frames > pager->wanted_frames ? pager->budget_frames : pager->wanted_frames;
+    pager->has_evicted = true; /* look at once */
+    pager_budget_follow(pager);
+    return 0;
+}
+
+/* ---- tiers below ----------------------------------------------------------------------------------------------- */
+
+/* Above what placement keeps free in CXL: else nothing would ever move on from there. */
+void pager_cxl_low_set(struct pager *pager, uint64_t slots)
+{
+    uint32_t kept = slots / 16 < 256 ? (uint32_t)(slots / 16) : 256;
+
+    pager->cxl_low = slots < PLACEMENT_FRAMES_MIN ? 1 : kept + placement_marks_of((uint32_t)slots).low;
+}
+
+static int cxl_limit(struct pager *pager, struct tier *cxl, uint64_t bytes)
+{
+    struct tier *nvme = pager->config.tiers[TIER_NVME];
+    uint64_t room = nvme != NULL ? tier_slots_free(nvme) : 0;
+    struct tier_counters counters;
+    int error;
+
+    tier_counters_get(cxl, &counters);
+    if (counters.slots_used > bytes / PAGE_BYTES + room)
+        return error_set(-EBUSY, "tier %s to %lu MiB: %lu MiB are in use, and nvme has room for %lu MiB",
+                         tier_name(cxl), bytes >> 20, counters.slots_used >> (20 - PAGE_SHIFT),
+                         room >> (20 - PAGE_SHIFT));
+    error = tier_limit(cxl, bytes);
+    if (error != 0)
+        return error;
+    pager_cxl_low_set(pager, bytes / PAGE_BYTES);
+    return 0;
+}
+
+int pager_limit(struct pager *pager, enum tier_kind tier, uint64_t bytes)
+{
+    struct tier *store = tier > TIER_DDR && tier < TIERS ? pager->config.tiers[tier] : NULL;
+
+    if (tier == TIER_DDR)
+        return ddr_limit(pager, bytes);
+    if (store == NULL)
+        return error_set(-ENOENT, "this process has no such tier");
+    if (tier == TIER_CXL)
+        return cxl_limit(pager, store, bytes);
+    if (tier == TIER_ZMEM)
+        return tier_limit(store, bytes);
+    return error_set(-EINVAL, "the size of tier %s cannot be changed in this process", tier_name(store));
+}
+
+/* ---- seeing it ------------------------------------------------------------------------------------------------- */
+
+void pager_budget_pages(const struct pager *pager, uint64_t pages[TIERS])
+{
+    pages[TIER_DDR] = pager->wanted_frames;
+    for (int i = TIER_DDR + 1; i < TIERS; i++) {
+        struct tier_counters counters = {.slots_max = 0};
+
+        if (pager->config.tiers[i] != NULL)
+            tier_counters_get(pager->config.tiers[i], &counters);
+        pages[i] = counters.slots_max;
+    }
+}
+
+void pager_memory_bytes(const struct pager *pager, uint64_t bytes[TIERS])
+{
+    bytes[TIER_DDR] = (uint64_t)pager_frames_used(pager) * PAGE_BYTES;
+    for (int i = TIER_DDR + 1; i < TIERS; i++) {
+        struct tier_counters counters = {.slots_used = 0};
+
+        if (pager->config.tiers[i] != NULL && i != TIER_NVME)
+            tier_counters_get(pager->config.tiers[i], &counters);
+        bytes[i] = counters.slots_used * PAGE_BYTES;
+    }
+}
