@@ -72,6 +72,7 @@ struct loop_ops {
     void (*unwatch)(struct loop *loop, struct loop_watch *watch);
     void (*io)(struct loop *loop, struct loop_io *io);
     int (*buffers)(struct loop *loop, void *memory, size_t size_bytes);
+    int (*hold)(struct loop *loop, int fd); /* NULL: nothing to do */
     void (*wait)(struct loop *loop, uint64_t deadline_ns);
     void (*destroy)(struct loop *loop);
 };
@@ -92,6 +93,12 @@ void loop_io_start(struct loop *loop, struct loop_io *io);
  * 0, or -errno (e.g. -ENOMEM for the memlock limit): transfers then work all the same, a little slower.
  */
 int loop_buffers(struct loop *loop, void *memory, size_t size_bytes);
+
+/*
+ * Keep the file behind fd open (once a loop) until the last transfer of this loop has ended, also when the process is
+ * killed or executes another program meanwhile: whoever sees the file end knows that the device is done. 0 or -errno.
+ */
+int loop_hold(struct loop *loop, int fd) MUST_USE;
 
 void loop_timer_start(struct loop *loop, struct loop_timer *timer, uint64_t deadline_ns);
 void loop_timer_stop(struct loop *loop, struct loop_timer *timer);

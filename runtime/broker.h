@@ -119,7 +119,7 @@ struct broker_process {
     int parent_pid;
     char name[16];
     enum account_state state;
-    bool is_ended;
+    uint32_t is_ended;
     uint64_t slots_held;
     struct account_stats stats;
     struct account_limits limits;
@@ -144,6 +144,8 @@ void broker_server_visit(struct broker_server *server,
                          void (*visit)(void *context, const struct broker_process *process), void *context);
 /* Ends all connections (calls ended()), removes the socket. NULL is allowed. */
 void broker_server_destroy(struct broker_server *server);
+
+const char *broker_tier_name(enum dsm_tier tier); /* as an option: "ddr" */
 
 /* ---- asking the broker of another process: dsmctl --------------------------------------------------------------- */
 

@@ -112,6 +112,12 @@ int loop_buffers(struct loop *loop, void *memory, size_t size_bytes)
     return loop->ops->buffers(loop, memory, size_bytes);
 }
 
+int loop_hold(struct loop *loop, int fd)
+{
+    owner_check(loop);
+    return loop->ops->hold == NULL ? 0 : loop->ops->hold(loop, fd);
+}
+
 /* ---- timers: internal[0] is the place in the heap plus one, internal[1] the order of start ------------------------
  */
 

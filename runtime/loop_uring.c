@@ -271,6 +271,17 @@ static int uring_buffers(struct loop *loop, void *memory, size_t size_bytes)
     return 0;
 }
 
+/*
+ * The ring's own reference goes when the ring goes, and that waits for every request. With transfers by threads (epoll)
+ * no such thing is needed: a process's files are closed when its last thread has left the kernel.
+ */
+static int uring_hold(struct loop *loop, int fd)
+{
+    int error = io_uring_register_files(&uring_of(loop)->ring, &fd, 1);
+
+    return error == 0 ? 0 : error_set(error, "event loop: register descriptor %d: %s", fd, strerror(-error));
+}
+
 /* ---- completions ----------------------------------------------------------------------------------------------- */
 
 static void watch_complete(struct uring_loop *uring, uint64_t key, int result, uint32_t flags)
@@ -365,6 +376,7 @@ static const struct loop_ops uring_ops = {
     .unwatch = uring_unwatch,
     .io = uring_io,
     .buffers = uring_buffers,
+    .hold = uring_hold,
     .wait = uring_wait,
     .destroy = uring_destroy,
 };

@@ -212,7 +212,7 @@ static uint32_t run_claim(struct shared_slots *slots, struct run run)
 {
     struct slot_account *account = slots->account;
     uint32_t tag = TAG_ADDING | account->id << ID_SHIFT;
-    uint32_t taken = 0;
+    uint32_t taken = 0, count;
 
     busy_begin(account, run.first, run.first + run.count);
     for (; taken < run.count; taken++) {
@@ -222,6 +222,10 @@ static uint32_t run_claim(struct shared_slots *slots, struct run run)
             break;
         SLOT_POINT();
     }
+    /* Either we see here that the store has shrunk, or who shrank it sees our tags. */
+    count = atomic_load(&slots->table->count);
+    while (taken > 0 && run.first + taken > count)
+        tag_settle(slots->table, run.first + --taken, 0);
     for (uint32_t i = 0; i < taken; i++)
         bit_put(account, run.first + i, true);
     atomic_fetch_add(&slots->table->used, taken);
@@ -511,6 +515,13 @@ static uint32_t slots_in_play(const struct slot_table *table, uint32_t capacity)
     return slots < capacity ? (uint32_t)slots : capacity;
 }
 
+void slot_table_resize(struct slot_table *table, uint32_t count)
+{
+    ASSERT(count > 0 && count <= table->capacity);
+    atomic_store(&table->count, count);
+    atomic_fetch_add(&table->freed, 1); /* whoever found the store full looks again */
+}
+
 uint32_t slot_table_recount(struct slot_table *table, uint32_t capacity)
 {
     uint32_t before = atomic_load(&table->used);
@@ -527,7 +538,7 @@ uint32_t slot_table_high(const struct slot_table *table, uint32_t capacity)
 {
     uint32_t slot = slots_in_play(table, capacity);
 
-    while (slot > 0 && atomic_load_explicit(&table->words[slot - 1], memory_order_relaxed) == 0)
+    while (slot > 0 && atomic_load(&table->words[slot - 1]) == 0)
         slot--;
     return slot;
 }

@@ -100,9 +100,11 @@ int slot_account_clone(struct slot_table *table, const struct slot_account *from
 uint32_t slot_account_release(struct slot_table *table, struct slot_account *account, uint32_t capacity, uint32_t id,
                               bool *ret_is_certain);
 uint32_t slot_account_count(const struct slot_account *account, uint32_t capacity);
+/* Another number of slots; those above that are held stay so. slot_table_high() says when none is. */
+void slot_table_resize(struct slot_table *table, uint32_t count);
 /* Sets `used` right again, up to what others do meanwhile. Returns it. */
 uint32_t slot_table_recount(struct slot_table *table, uint32_t capacity);
-/* One more than the highest slot in use. */
+/* One more than the highest slot in use, or that is being taken. */
 uint32_t slot_table_high(const struct slot_table *table, uint32_t capacity);
 
 #endif
