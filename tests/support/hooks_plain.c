@@ -2,6 +2,8 @@
 /*
  * hooks_plain.c - runtime/hooks.h by nothing but the kernel: memory is never absent. With it the preload library is
  * tested without the runtime. What lies where is a sorted list of runs under one lock, which a fork holds.
+ * HOOKS_PLAIN_BASE places the range, whose first GiB is then left to the test; HOOKS_PLAIN_REFUSE_FORK lets no fork
+ * happen.
  */
 #include "runtime/hooks.h"
 
@@ -31,6 +33,7 @@ static struct {
     pthread_mutex_t lock;
     struct run runs[RUNS_MAX];
     size_t count;
+    uint64_t lowest; /* that is handed out unasked */
 } plain = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- the list --------------------------------------------------------------------------------------------------- */
@@ -147,17 +150,20 @@ static int place_plain(uint64_t begin, size_t size, int protection)
 int hooks_open(void)
 {
     const char *threshold = getenv("DSM_PRELOAD_MALLOC_THRESHOLD");
+    const char *base = getenv("HOOKS_PLAIN_BASE");
     void *memory;
 
     if (getenv("DSM_PRELOAD") == NULL)
         return -ENOENT;
     if (threshold != NULL)
         hooks_malloc_threshold_bytes = strtoull(threshold, NULL, 0);
-    memory = mmap(NULL, RANGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    memory = mmap(base != NULL ? (void *)strtoull(base, NULL, 0) : NULL, RANGE_BYTES, PROT_NONE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return -errno;
     hooks_base = (uint64_t)memory;
     hooks_size_bytes = RANGE_BYTES;
+    plain.lowest = hooks_base + (base != NULL ? (uint64_t)1 << 30 : 0);
     return 0;
 }
 
@@ -192,7 +198,7 @@ void hooks_freeze(void)
 /* First fit. 0: none. */
 static uint64_t find_gap(size_t size, uint64_t mask)
 {
-    uint64_t begin = (hooks_base + mask) & ~mask;
+    uint64_t begin = (plain.lowest + mask) & ~mask;
 
     for (size_t i = 0; i <= plain.count; i++) {
         uint64_t limit = i < plain.count ? plain.runs[i].begin : hooks_base + RANGE_BYTES;
