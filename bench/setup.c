@@ -38,7 +38,7 @@ struct options options_parse(int argc, char **argv)
     struct options options = {.directory = ".", .transport = "shm", .spin_us = "0"};
     int letter;
 
-    while ((letter = getopt_long(argc, argv, "", names, NULL)) != -1) {
+    while ((letter = getopt_long(argc, argv, "+", names, NULL)) != -1) {
         switch (letter) {
         case 'q':
             options.is_quick = true;

@@ -18,6 +18,16 @@ foreach(name ${bench_single} ${bench_pair})
     set_target_properties(bench_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endforeach()
 
+# Programs that know nothing of Tiermesh, alone and under the preload library.
+if(TARGET tiermesh-preload)
+    add_executable(bench_alloc_heavy ${bench}/alloc_heavy.c)
+    target_link_libraries(bench_alloc_heavy PRIVATE Threads::Threads)
+    add_executable(bench_malloc ${bench}/malloc.c)
+    target_link_libraries(bench_malloc PRIVATE tm_bench)
+    set_target_properties(bench_alloc_heavy bench_malloc PROPERTIES
+        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+endif()
+
 # Serial: they place themselves on both processors.
 if(NOT BUILD_TESTING OR TIERMESH_SANITIZE)
     return()
@@ -26,6 +36,11 @@ foreach(name ${bench_single})
     tiermesh_test(NAME bench_${name}_quick LABELS bench TIMEOUT 60 SERIAL
         COMMAND bench_${name} --quick --directory ${CMAKE_BINARY_DIR})
 endforeach()
+if(TARGET tiermesh-preload)
+    tiermesh_test(NAME bench_malloc_quick LABELS bench TIMEOUT 60 SERIAL
+        COMMAND bench_malloc --quick $<TARGET_FILE:bench_alloc_heavy>
+        env DSM_PRELOAD=1 DSM_DDR=1G LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
+endif()
 foreach(name ${bench_pair})
     foreach(transport shm tcp)
         tiermesh_test(NAME bench_${name}_${transport}_quick LABELS bench TIMEOUT 60 SERIAL

@@ -9,6 +9,7 @@
  */
 #include "shim/heap.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -118,14 +119,17 @@ static size_t table_size(const void *memory, size_t change_to)
 
 void *heap_large_allocate(size_t alignment, size_t size)
 {
+    size_t step = alignment < HEAP_BLOCK_BYTES ? HEAP_BLOCK_BYTES : alignment;
     void *memory;
     bool known;
+    int error;
 
     if (size > PTRDIFF_MAX)
         return NULL;
-    if (alignment < HEAP_BLOCK_BYTES)
-        alignment = HEAP_BLOCK_BYTES;
-    if (hooks_map(pages(size), alignment, PROT_READ | PROT_WRITE, &memory) != 0)
+    error = hooks_map(pages(size), step, PROT_READ | PROT_WRITE, &memory);
+    if (error == -ENOSPC) /* no addresses are left: better not managed than not at all */
+        return alignment <= 16 ? __libc_calloc(1, size) : __libc_memalign(alignment, size);
+    if (error != 0)
         return NULL;
     pthread_mutex_lock(&table.lock);
     known = row_add((uintptr_t)memory, pages(size));
