@@ -75,6 +75,9 @@ static long advise_inside(char *at, size_t size, int advice)
     struct stretch part = {.next = (uintptr_t)at, .end = (uintptr_t)at + size};
     bool holes = false;
 
+    /* What allocators ask often: one call, holes and all. */
+    if ((advice == MADV_DONTNEED || advice == MADV_FREE) && !keep_locks())
+        return hooks_discard(at, size);
     while (stretch_part(&part)) {
         long error = part.kind == HOOKS_FREE      ? -ENOMEM
                      : part.kind == HOOKS_FOREIGN ? raw_call(SYS_madvise, part.at, part.size, advice)

@@ -36,6 +36,10 @@ long call_futex(const long arguments[6]);
 /* The pages of these bytes, as far as they are managed, stay in memory from now on. 0 or -errno. */
 int keep_bytes(const void *address, size_t size);
 
+/* Was managed memory ever locked? Until then nothing of what the kernel refuses on locked memory needs to be looked
+ * for. */
+bool keep_locks(void);
+
 /* Is the stack pointer in managed memory? Then the `size` bytes below it stay in memory. 0 or -errno. */
 int keep_stack(size_t size);
 

@@ -48,11 +48,20 @@ int keep_stack(size_t size)
 
 /* ---- mlock ------------------------------------------------------------------------------------------------------ */
 
+static _Atomic(bool) any_locks;
+
+bool keep_locks(void)
+{
+    return atomic_load_explicit(&any_locks, memory_order_relaxed);
+}
+
 /* Pages that were kept stay so after munlock(2): whether somebody else has a reason is not known. */
 long call_mlock(int number, const void *address, size_t size, int flags)
 {
     int error = keep_bytes(address, size);
 
+    if (interval_is_ours((uintptr_t)address, size))
+        atomic_store_explicit(&any_locks, true, memory_order_relaxed);
     return error != 0 ? error : raw_call(number, address, size, flags);
 }
 

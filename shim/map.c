@@ -53,7 +53,7 @@ static size_t alignment_of(size_t size, int protection)
 static long finish_map(char *at, size_t size, int protection, int flags)
 {
     if (flags & MAP_LOCKED) {
-        if (hooks_keep(at, size) != 0 || raw_call(SYS_mlock, at, size) < 0) {
+        if (call_mlock(SYS_mlock, at, size, 0) < 0) {
             hooks_unmap(at, size);
             return -EAGAIN; /* what mmap(2) says when not so much may be locked */
         }
@@ -86,6 +86,16 @@ static bool interval_is_free(uintptr_t begin, size_t size)
     return true;
 }
 
+/* What the kernel refuses it refuses elsewhere too: then what is mapped there stays, as mmap(2) has it. */
+static long try_elsewhere(size_t size, int protection, int flags, int fd, off_t offset)
+{
+    long at = raw_call(SYS_mmap, NULL, size, protection, flags & ~(MAP_FIXED | MAP_POPULATE | MAP_LOCKED), fd, offset);
+
+    if (at < 0 && at >= -4095)
+        return at;
+    return raw_call(SYS_munmap, at, size);
+}
+
 static long map_fixed_inside(char *at, size_t size, int protection, int flags, int fd, off_t offset)
 {
     bool replace = (flags & MAP_FIXED) != 0;
@@ -96,6 +106,9 @@ static long map_fixed_inside(char *at, size_t size, int protection, int flags, i
         return error != 0 ? error : finish_map(at, size, protection, flags);
     }
     flags = (flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
+    error = (int)try_elsewhere(size, protection, flags, fd, offset);
+    if (error != 0)
+        return error;
     if (replace) {
         error = hooks_map_foreign(at, size, protection, flags, fd, offset);
         return error != 0 ? error : (long)at;

@@ -119,6 +119,8 @@ static void errors(void)
     CHECK_ERROR(mmap(memory + 1, PAGE, RW, ANONYMOUS | MAP_FIXED, -1, 0), EINVAL);
     CHECK_ERROR(mmap(NULL, SIZE_MAX - 100, RW, ANONYMOUS, -1, 0), ENOMEM);
     CHECK_ERROR(mmap(NULL, SIZE, RW, MAP_PRIVATE, -1, 0), EBADF);
+    /* A refusal leaves what is there. */
+    CHECK_ERROR(mmap(memory, PAGE, RW, MAP_PRIVATE | MAP_FIXED, -1, 0), EBADF);
     CHECK_ERROR(munmap(memory + 1, PAGE), EINVAL);
     CHECK_ERROR(munmap(memory, 0), EINVAL);
     CHECK_ERROR(mprotect(memory + 1, PAGE, PROT_READ), EINVAL);
