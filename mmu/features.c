@@ -46,6 +46,14 @@ static int open_by_device(void)
     return fd;
 }
 
+/* The descriptor that is made belongs to this process's memory, whoever opened the device. */
+static int open_by_gift(int device)
+{
+    int fd = device > 0 ? ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK) : -1;
+
+    return fd < 0 ? -EPERM : fd;
+}
+
 static int open_by_call(void)
 {
     long fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
@@ -95,11 +103,13 @@ static int refuse(int device_error, int call_error)
                      device, strerror(-device_error), strerror(-call_error), sysctl_value());
 }
 
-int uffd_descriptor_open(const char **ret_source)
+int uffd_descriptor_open(int device, const char **ret_source)
 {
-    int by_device = open_by_device();
+    int by_device = open_by_gift(device);
     int by_call;
 
+    if (by_device < 0)
+        by_device = open_by_device();
     if (by_device >= 0) {
         *ret_source = DEVICE;
         return by_device;
@@ -154,11 +164,11 @@ static int handshake(int fd, uint64_t features, struct uffdio_api *ret_api)
     return 0;
 }
 
-static int probe_continue_wp(bool *ret_works)
+static int probe_continue_wp(int device, bool *ret_works)
 {
     const char *source;
     struct uffdio_api api;
-    int fd = uffd_descriptor_open(&source);
+    int fd = uffd_descriptor_open(device, &source);
     int error;
 
     if (fd < 0)
@@ -172,9 +182,9 @@ static int probe_continue_wp(bool *ret_works)
 
 int mmu_features_probe(const struct mmu_switches *switches, struct mmu_features *ret_features)
 {
-    struct mmu_features features = {0};
+    struct mmu_features features = {.device = switches->device};
     struct uffdio_api api;
-    int fd = uffd_descriptor_open(&features.source);
+    int fd = uffd_descriptor_open(switches->device, &features.source);
     int error;
 
     if (fd < 0)
@@ -191,7 +201,7 @@ int mmu_features_probe(const struct mmu_switches *switches, struct mmu_features 
     features.has_thread_id = has(&api, UFFD_FEATURE_THREAD_ID);
     features.has_exact_address = has(&api, UFFD_FEATURE_EXACT_ADDRESS);
     if (features.has_wp_shmem && features.has_minor && !switches->no_continue_wp) {
-        error = probe_continue_wp(&features.has_continue_wp);
+        error = probe_continue_wp(switches->device, &features.has_continue_wp);
         if (error != 0)
             return error;
     }

@@ -25,11 +25,13 @@ struct mmu_features {
     bool has_thread_id;
     bool has_exact_address;
     const char *source; /* "/dev/userfaultfd" or "userfaultfd system call" */
+    int device;         /* as in struct mmu_switches */
 };
 
 /* Features the user switched off (true: pretend that the kernel lacks it). */
 struct mmu_switches {
     bool no_move, no_poison, no_wp_async, no_continue_wp;
+    int device; /* a descriptor of /dev/userfaultfd that somebody with the rights opened; 0: none */
 };
 
 /*
@@ -46,7 +48,8 @@ struct mmu_window {
     uint64_t base;          /* first byte */
     uint64_t shared_bytes;  /* [base, base + shared_bytes): mapping of the memfd at offset 0 */
     uint64_t private_bytes; /* behind it: anonymous */
-    int memfd;              /* the shared pages' bytes of this node; offset == address - base */
+    int memfd;              /* the shared pages' bytes of this node; offset == address - base. -1: no shared half */
+    bool is_inherited;      /* forked children have the private half too: mmu_reopen() is called in them */
 };
 
 /*
@@ -118,6 +121,13 @@ void mmu_close(struct mmu *mmu);
  */
 int mmu_shut_shared(struct mmu *mmu) MUST_USE;
 
+/*
+ * In a forked child, before anything touches registered memory: the inherited descriptor is closed, a new one opened.
+ * Nothing is registered with it yet but staging: register all that was, by mmu_register(). Write protection is gone.
+ * 0 or -errno with a sentence. Allocates nothing.
+ */
+int mmu_reopen(struct mmu *mmu) MUST_USE;
+
 int mmu_descriptor(const struct mmu *mmu);
 const struct mmu_features *mmu_features(const struct mmu *mmu);
 
@@ -135,6 +145,7 @@ int mmu_faults_read(struct mmu *mmu, struct mmu_fault *faults, int count);
  * child does not have the range. Unregistered again, absent pages read as zeroes: only for memory that was freed.
  */
 int mmu_register(struct mmu *mmu, struct page_id first, uint64_t pages_count) MUST_USE;
+/* Of pages that stay where they are (mmu_protect() them writable first) or were dropped. Wakes who waits. */
 int mmu_unregister(struct mmu *mmu, struct page_id first, uint64_t pages_count) MUST_USE;
 
 /* ---- map.c. Page runs are consecutive. Each wakes the waiting threads unless it says otherwise. -------------------

@@ -6,7 +6,8 @@
  * are pinned or shared by fork (EBUSY). The destination of a MOVE must be registered with the same descriptor, so
  * staging is, and only pages that were moved there may be touched.
  *
- * Without MOVE: protect, copy, drop. A store between is held as a WP fault; it finds the page absent when it is woken.
+ * Without MOVE, and where it refuses a page that is shared by fork: protect, copy, drop. A store between is held as a
+ * WP fault; it finds the page absent when it is woken.
  * A transfer by a device into a pinned page raises no fault, so it is lost there, and nothing tells an unprivileged
  * process whether a page is pinned: without MOVE the caller must keep pinned pages out of the run.
  */
@@ -15,15 +16,18 @@
 #include "mmu/uffd.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static int refuse_out(struct page_id page, int error)
 {
     switch (error) {
     case EBUSY:
-        return error_set(-EBUSY, "page 0x%llx is pinned or shared by fork", (unsigned long long)page.index);
+    case EINVAL:
+        return error_set(-EBUSY, "page 0x%llx is pinned or locked", (unsigned long long)page.index);
     case ENOENT:
         return error_set(-ENOENT, "page 0x%llx is not there", (unsigned long long)page.index);
     default:
@@ -31,15 +35,15 @@ static int refuse_out(struct page_id page, int error)
     }
 }
 
-static int take_out_by_move(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging,
-                            unsigned *ret_moved)
+/* Moves what the kernel will move. Returns how many pages, and in ret_error what is with the next one (an errno). */
+static unsigned move_out(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging, int *ret_error)
 {
     uint64_t source = run_address(mmu, first);
     uint64_t size = run_bytes(pages_count);
     uint64_t done = 0;
-    int error = 0;
 
-    while (done < size && error == 0) {
+    *ret_error = 0;
+    while (done < size && *ret_error == 0) {
         struct uffdio_move move = {
             .dst = (uint64_t)(uintptr_t)staging + done,
             .src = source + done,
@@ -48,14 +52,13 @@ static int take_out_by_move(struct mmu *mmu, struct page_id first, unsigned page
         };
 
         if (ioctl(mmu->fd, UFFDIO_MOVE, &move) != 0 && errno != EAGAIN)
-            error = errno;
+            *ret_error = errno;
         else if (move.move > 0)
             done += (uint64_t)move.move;
         else
             sched_yield();
     }
-    *ret_moved = (unsigned)(done >> PAGE_SHIFT);
-    return error == 0 ? 0 : refuse_out(page_of(first.index + *ret_moved), error);
+    return (unsigned)(done >> PAGE_SHIFT);
 }
 
 /* Pages from the start of the run that can be read without a fault: the shard cannot answer its own. */
@@ -76,28 +79,73 @@ static int count_present(struct mmu *mmu, struct page_id first, unsigned pages_c
     return 0;
 }
 
-/*
- * The page table orders this copy against the application's stores: the pages are protected. A race detector cannot
- * know that, so the loads are made invisible to it.
- */
-__attribute__((noinline, no_sanitize("thread"))) static void copy_protected(void *to, const void *from,
-                                                                            size_t size_bytes)
+/* Like a debugger: also what the program may not read itself (PROT_NONE). */
+static int read_out(const struct mmu *mmu, struct page_id first, unsigned pages_count, void *bytes)
 {
-    const volatile uint64_t *source = from;
-    uint64_t *target = to;
+    off_t address = (off_t)run_address(mmu, first);
+    int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+    ssize_t got;
 
-    for (size_t i = 0; i < size_bytes / sizeof(*target); i++)
-        target[i] = source[i];
+    if (fd < 0)
+        return error_set(-errno, "open /proc/self/mem: %s", strerror(errno));
+    got = pread(fd, bytes, run_bytes(pages_count), address);
+    close(fd);
+    return got == (ssize_t)run_bytes(pages_count) ? 0 : refuse_out(first, EBUSY);
 }
 
-static int take_out_piece(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging)
+/* Staging that MOVE fills is registered: storing there would fault on ourselves. */
+static int stage(struct mmu *mmu, void *staging, const void *bytes, unsigned pages_count)
+{
+    uint64_t size = run_bytes(pages_count);
+    uint64_t done = 0;
+
+    while (done < size) {
+        struct uffdio_copy copy = {
+            .dst = (uint64_t)(uintptr_t)staging + done,
+            .src = (uint64_t)(uintptr_t)bytes + done,
+            .len = size - done,
+            .mode = UFFDIO_COPY_MODE_DONTWAKE,
+        };
+
+        if (ioctl(mmu->fd, UFFDIO_COPY, &copy) != 0 && errno != EAGAIN)
+            return error_set(-errno, "copy into staging: %s", strerror(errno));
+        if (copy.copy > 0)
+            done += (uint64_t)copy.copy;
+    }
+    return 0;
+}
+
+static int copy_out(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging)
+{
+    uint8_t bytes[PAGE_BYTES];
+    int error = 0;
+
+    if (!mmu->features.has_move)
+        return read_out(mmu, first, pages_count, staging);
+    for (unsigned i = 0; error == 0 && i < pages_count; i++) {
+        error = read_out(mmu, page_of(first.index + i), 1, bytes);
+        if (error == 0)
+            error = stage(mmu, (uint8_t *)staging + run_bytes(i), bytes, 1);
+    }
+    if (error != 0)
+        mmu_staging_clear(mmu, staging, 0, pages_count);
+    return error;
+}
+
+/* A store meanwhile is held by the protection until the pages are gone. */
+static int copy_piece(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging)
 {
     int error = mmu_protect(mmu, first, pages_count, false);
 
-    if (error != 0)
-        return error;
-    copy_protected(staging, mmu_page_address(&mmu->window, first), run_bytes(pages_count));
-    return mmu_drop(mmu, first, pages_count);
+    if (error == 0)
+        error = copy_out(mmu, first, pages_count, staging);
+    if (error == 0 && madvise(mmu_page_address(&mmu->window, first), run_bytes(pages_count), MADV_DONTNEED) != 0) {
+        error = refuse_out(first, errno); /* locked by the program */
+        mmu_staging_clear(mmu, staging, 0, pages_count);
+    }
+    if (error != 0 && mmu_protect(mmu, first, pages_count, true) != 0)
+        NEVER("what was protected can be made writable again");
+    return error;
 }
 
 static int take_out_by_copy(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging,
@@ -114,9 +162,62 @@ static int take_out_by_copy(struct mmu *mmu, struct page_id first, unsigned page
         if (error == 0 && count == 0)
             error = refuse_out(next, ENOENT);
         if (error == 0)
-            error = take_out_piece(mmu, next, count, (uint8_t *)staging + run_bytes(done));
+            error = copy_piece(mmu, next, count, (uint8_t *)staging + run_bytes(done));
         if (error == 0)
             done += count;
+    }
+    *ret_moved = done;
+    return error;
+}
+
+/*
+ * What MOVE refuses with EBUSY is pinned, shared by fork, or was shared until a moment ago. A page that is mapped twice
+ * cannot be pinned for writing: pinning would have given the pinner its own copy (Linux 5.19, FAULT_FLAG_UNSHARE). A
+ * page mapped once is made this process's own by a write fault, which never waits for us: the page is there.
+ */
+static int take_out_refused(struct mmu *mmu, struct page_id page, void *staging)
+{
+    void *address = mmu_page_address(&mmu->window, page);
+    unsigned moved;
+    uint64_t word;
+    int error = pagemap_read(address, 1, &word);
+
+    if (error != 0)
+        return error;
+    if ((word & PAGEMAP_PRESENT) == 0)
+        return refuse_out(page, ENOENT);
+    if ((word & PAGEMAP_ALONE) == 0)
+        return copy_piece(mmu, page, 1, staging);
+    if ((word & PAGEMAP_PROTECTED) != 0 || madvise(address, PAGE_BYTES, MADV_POPULATE_WRITE) != 0)
+        return refuse_out(page, EBUSY);
+    moved = move_out(mmu, page, 1, staging, &error);
+    return moved == 1 ? 0 : refuse_out(page, error);
+}
+
+static int take_out_by_move(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging,
+                            unsigned *ret_moved)
+{
+    unsigned done = 0;
+    int error = 0;
+
+    while (done < pages_count && error == 0) {
+        struct page_id next = page_of(first.index + done);
+        uint8_t *to = (uint8_t *)staging + run_bytes(done);
+        unsigned moved = move_out(mmu, next, pages_count - done, to, &error);
+
+        done += moved;
+        if (moved > 0 || error == 0) {
+            error = 0;
+            continue; /* look at the page that was refused alone */
+        }
+        if (error == EBUSY)
+            error = take_out_refused(mmu, next, to);
+        else if (error == EINVAL)
+            error = copy_piece(mmu, next, 1, to); /* not writable by the program: MOVE wants equal mappings */
+        else
+            error = refuse_out(next, error);
+        if (error == 0)
+            done++;
     }
     *ret_moved = done;
     return error;

@@ -20,20 +20,20 @@
 #include <unistd.h>
 
 #define MESSAGES_MAX 32
-#define FEATURES_MUST                                                                                                  \
-    (UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |                          \
-     UFFD_FEATURE_WP_HUGETLBFS_SHMEM)
+#define FEATURES_SHARED (UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_WP_HUGETLBFS_SHMEM)
 
 static int start(struct mmu *mmu)
 {
     const struct mmu_features *features = &mmu->features;
-    struct uffdio_api api = {.api = UFFD_API, .features = FEATURES_MUST};
+    struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP};
     const char *source;
     int fd;
 
-    if (!features->has_minor || !features->has_wp_shmem)
+    if (mmu->window.shared_bytes > 0 && (!features->has_minor || !features->has_wp_shmem))
         return error_set(-EOPNOTSUPP, "this kernel's userfaultfd lacks %s on memfd; shared memory needs Linux 5.19",
                          features->has_minor ? "write protection" : "minor faults");
+    if (mmu->window.shared_bytes > 0)
+        api.features |= FEATURES_SHARED;
     if (features->has_thread_id)
         api.features |= UFFD_FEATURE_THREAD_ID;
     if (features->has_exact_address)
@@ -42,7 +42,7 @@ static int start(struct mmu *mmu)
         api.features |= UFFD_FEATURE_MOVE;
     if (features->has_poison)
         api.features |= UFFD_FEATURE_POISON;
-    fd = uffd_descriptor_open(&source);
+    fd = uffd_descriptor_open(features->device, &source);
     if (fd < 0)
         return fd;
     if (ioctl(fd, UFFDIO_API, &api) != 0) {
@@ -77,10 +77,10 @@ int uffd_register_private(const struct mmu *mmu, uint64_t address, size_t size_b
     void *memory = (void *)(uintptr_t)address;
 
     /*
-     * A child would read zeroes where pages are absent: registered memory does not exist in it. Fresh memory does,
-     * and is whole. Same flags on neighbouring ranges, so that the kernel merges them.
+     * A child would read zeroes where pages are absent: registered memory does not exist in it, unless the child calls
+     * mmu_reopen(). Fresh memory does, and is whole. Same flags on neighbouring ranges, so that the kernel merges them.
      */
-    if (madvise(memory, size_bytes, MADV_DONTFORK) != 0)
+    if (!mmu->window.is_inherited && madvise(memory, size_bytes, MADV_DONTFORK) != 0)
         return error_set(-errno, "keep 0x%llx from children: %s", (unsigned long long)address, strerror(errno));
     madvise(memory, size_bytes, MADV_NOHUGEPAGE); /* EINVAL where the kernel has no huge pages */
     return register_range(mmu, address, size_bytes, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP);
@@ -129,6 +129,17 @@ close_sigbus:
     close(mmu->sigbus_fd);
 free_mmu:
     free(mmu);
+    return error;
+}
+
+int mmu_reopen(struct mmu *mmu)
+{
+    int error = 0;
+
+    close(mmu->fd);
+    error = start(mmu);
+    for (unsigned i = 0; error == 0 && mmu->features.has_move && i < mmu->stagings_count; i++)
+        error = uffd_register_private(mmu, (uint64_t)(uintptr_t)mmu->stagings[i].memory, mmu->stagings[i].size_bytes);
     return error;
 }
 
@@ -250,7 +261,7 @@ int mmu_unregister(struct mmu *mmu, struct page_id first, uint64_t pages_count)
     if (error != 0)
         return error;
     if (ioctl(mmu->fd, UFFDIO_UNREGISTER, &range) != 0 ||
-        madvise((void *)(uintptr_t)range.start, range.len, MADV_DOFORK) != 0)
+        (!mmu->window.is_inherited && madvise((void *)(uintptr_t)range.start, range.len, MADV_DOFORK) != 0))
         return error_set(-errno, "unregister 0x%llx-0x%llx: %s", (unsigned long long)range.start,
                          (unsigned long long)(range.start + range.len), strerror(errno));
     return 0;

@@ -38,7 +38,7 @@ struct mmu {
 };
 
 /* features.c: a userfaultfd without its UFFDIO_API handshake. -errno with a sentence. */
-int uffd_descriptor_open(const char **ret_source) MUST_USE;
+int uffd_descriptor_open(int device, const char **ret_source) MUST_USE;
 
 /* features.c: the same file on a high number; the old number is closed. Never fails: keeps `fd` where it must. */
 int descriptor_raise(int fd);
@@ -56,6 +56,8 @@ void shared_advise(void *address, size_t size_bytes);
 /* window.c: /proc/self/pagemap words of a run. 0 or -errno with a sentence. */
 #define PAGEMAP_PRESENT (UINT64_C(1) << 63)
 #define PAGEMAP_SWAP    (UINT64_C(1) << 62) /* a page in swap, or a marker: protected or poisoned */
+#define PAGEMAP_PROTECTED (UINT64_C(1) << 57)
+#define PAGEMAP_ALONE   (UINT64_C(1) << 56) /* mapped once: not shared by fork */
 int pagemap_read(const void *address, unsigned pages_count, uint64_t *ret_words) MUST_USE;
 
 /* poison.c: pages of the run that were remapped become ordinary absent pages again. */

@@ -226,7 +226,8 @@ static int join_sharing(struct sharing_child *child)
     return status;
 }
 
-static void test_page_shared_by_fork(void **state)
+/* By copying; the child's copy is whole. */
+static void test_page_shared_by_fork_is_copied(void **state)
 {
     struct fixture *fixture = *state;
     struct sharing_child child;
@@ -234,18 +235,72 @@ static void test_page_shared_by_fork(void **state)
     unsigned moved = 9;
     int result;
 
-    page_fill(page_bytes(fixture, FIRST), FIRST);
+    for (unsigned i = 0; i < RUN; i++)
+        page_fill(page_bytes(fixture, FIRST + i), FIRST + i);
     fork_sharing(&child, page_bytes(fixture, FIRST));
     ok(mmu_register(fixture->mmu, page_of(FIRST), EXTENT_PAGES));
     ok(mmu_staging_create(fixture->mmu, RUN, &staging));
-    result = mmu_take_out(fixture->mmu, page_of(FIRST), 1, staging, &moved);
-    assert_int_equal(result, fixture->features.has_move ? -EBUSY : 0);
-    assert_int_equal(moved, fixture->features.has_move ? 0 : 1);
-    assert_int_equal(join_sharing(&child), 0); /* the child's copy is whole either way */
-    if (moved == 1)
-        assert_true(page_is_filled(staging, FIRST));
-    else
-        assert_true(page_is_filled(page_bytes(fixture, FIRST), FIRST));
+    result = mmu_take_out(fixture->mmu, page_of(FIRST), RUN, staging, &moved);
+    assert_int_equal(join_sharing(&child), 0);
+    assert_int_equal(result, 0);
+    assert_int_equal(moved, RUN);
+    for (unsigned i = 0; i < RUN; i++)
+        assert_true(page_is_filled((uint8_t *)staging + i * PAGE_BYTES, FIRST + i));
+}
+
+/* Mapped once again, the page can be moved: it is this process's own after a write fault. */
+static void test_page_that_was_shared_by_fork_is_moved(void **state)
+{
+    struct fixture *fixture = *state;
+    struct sharing_child child;
+    void *staging;
+    unsigned moved;
+
+    page_fill(page_bytes(fixture, FIRST), FIRST);
+    fork_sharing(&child, page_bytes(fixture, FIRST));
+    assert_int_equal(join_sharing(&child), 0);
+    ok(mmu_register(fixture->mmu, page_of(FIRST), EXTENT_PAGES));
+    ok(mmu_staging_create(fixture->mmu, RUN, &staging));
+    ok(mmu_take_out(fixture->mmu, page_of(FIRST), 1, staging, &moved));
+    assert_true(page_is_filled(staging, FIRST));
+}
+
+/* What the program may only read, or not even that, comes out by copying and keeps its protection. */
+static void test_protected_pages_are_copied(void **state)
+{
+    struct fixture *fixture = *state;
+    void *staging;
+    unsigned moved;
+
+    prepare(fixture, RUN);
+    ok(mmu_staging_create(fixture->mmu, RUN, &staging));
+    assert_int_equal(mprotect(page_bytes(fixture, FIRST + 2), PAGE_BYTES, PROT_READ), 0);
+    assert_int_equal(mprotect(page_bytes(fixture, FIRST + 3), PAGE_BYTES, PROT_NONE), 0);
+    ok(mmu_take_out(fixture->mmu, page_of(FIRST), RUN, staging, &moved));
+    assert_int_equal(moved, RUN);
+    for (unsigned i = 0; i < RUN; i++)
+        assert_true(page_is_filled((uint8_t *)staging + i * PAGE_BYTES, FIRST + i));
+    ok(mmu_copy(fixture->mmu, page_of(FIRST + 2), 1, (uint8_t *)staging + 2 * PAGE_BYTES, true));
+    assert_true(page_is_filled(page_bytes(fixture, FIRST + 2), FIRST + 2));
+}
+
+/* A locked page stays, writable. */
+static void test_locked_page_stays(void **state)
+{
+    struct fixture *fixture = *state;
+    void *staging;
+    unsigned moved;
+
+    if (!fixture->features.has_move)
+        skip(); /* the pages before it in one run would stay too */
+    prepare(fixture, RUN);
+    ok(mmu_staging_create(fixture->mmu, RUN, &staging));
+    if (mlock(page_bytes(fixture, FIRST + 1), PAGE_BYTES) != 0)
+        skip();
+    assert_int_equal(mmu_take_out(fixture->mmu, page_of(FIRST), RUN, staging, &moved), -EBUSY);
+    assert_int_equal(moved, 1);
+    page_fill(page_bytes(fixture, FIRST + 1), 77);
+    assert_true(page_is_filled(page_bytes(fixture, FIRST + 1), 77));
 }
 
 /* ---- threads -------------------------------------------------------------------------------------------------------
@@ -359,7 +414,10 @@ static void test_eviction_loses_no_store(void **state)
         cmocka_unit_test_setup_teardown(test_held_store_lands_after_the_page_is_back, open, close_fixture),            \
         cmocka_unit_test_setup_teardown(test_staging_of_many_pages, open, close_fixture),                              \
         cmocka_unit_test_setup_teardown(test_huge_pages_come_out_whole_and_in_pieces, open, close_fixture),            \
-        cmocka_unit_test_setup_teardown(test_page_shared_by_fork, open, close_fixture),                                \
+        cmocka_unit_test_setup_teardown(test_page_shared_by_fork_is_copied, open, close_fixture),                      \
+        cmocka_unit_test_setup_teardown(test_page_that_was_shared_by_fork_is_moved, open, close_fixture),              \
+        cmocka_unit_test_setup_teardown(test_protected_pages_are_copied, open, close_fixture),                         \
+        cmocka_unit_test_setup_teardown(test_locked_page_stays, open, close_fixture),                                  \
         cmocka_unit_test_setup_teardown(test_eviction_loses_no_store, open, close_fixture)
 
 int main(void)
