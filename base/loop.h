@@ -75,6 +75,7 @@ struct loop_ops {
     int (*hold)(struct loop *loop, int fd); /* NULL: nothing to do */
     void (*wait)(struct loop *loop, uint64_t deadline_ns);
     void (*destroy)(struct loop *loop);
+    void (*forget)(struct loop *loop); /* as destroy, in a forked child: its threads are not here */
 };
 
 /*

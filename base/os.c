@@ -2,6 +2,7 @@
 #include "base/os.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -85,4 +86,56 @@ void os_pages_unmap(void *memory, size_t size_bytes)
 {
     if (memory != NULL)
         munmap(memory, size_bytes);
+}
+
+/* ---- descriptors of our own ------------------------------------------------------------------------------------ */
+
+#define OWNED_MAX 1024 /* the highest that is remembered */
+
+static _Atomic(uint64_t) owned[OWNED_MAX / 64]; /* the one context of this part: a bit a descriptor */
+
+static void owned_set(int fd, bool is_owned)
+{
+    uint64_t bit = (uint64_t)1 << fd % 64;
+
+    if (fd < 0 || fd >= OWNED_MAX)
+        return;
+    if (is_owned)
+        atomic_fetch_or(&owned[fd / 64], bit);
+    else
+        atomic_fetch_and(&owned[fd / 64], ~bit);
+}
+
+int os_descriptor_own(int fd)
+{
+    int high = fd < OS_DESCRIPTOR_LOWEST ? fcntl(fd, F_DUPFD_CLOEXEC, OS_DESCRIPTOR_LOWEST) : fd;
+
+    if (high < 0)
+        high = fd;
+    else if (high != fd)
+        close(fd);
+    owned_set(high, true);
+    return high;
+}
+
+void os_descriptor_disown(int fd)
+{
+    owned_set(fd, false);
+}
+
+void os_descriptor_close(int fd)
+{
+    owned_set(fd, false);
+    close(fd);
+}
+
+int os_descriptor_next(int fd)
+{
+    for (int at = fd < 0 ? 0 : fd; at < OWNED_MAX; at = (at / 64 + 1) * 64) {
+        uint64_t bits = atomic_load_explicit(&owned[at / 64], memory_order_relaxed) >> at % 64;
+
+        if (bits != 0)
+            return at + __builtin_ctzll(bits);
+    }
+    return -1;
 }

@@ -42,4 +42,17 @@ void os_futex_wake(_Atomic(uint32_t) *word, int count, bool shared);
 int os_pages_map(size_t size_bytes, void **ret_memory) MUST_USE;
 void os_pages_unmap(void *memory, size_t size_bytes);
 
+/*
+ * Descriptors of our own, kept out of the way of an unchanged program: it closes descriptors by number, all from 3 on,
+ * or those it thinks it has. os_descriptor_own moves `fd` to OS_DESCRIPTOR_LOWEST or above, close-on-exec, and remembers
+ * it; where the limit on descriptors forbids that, it stays where it is. Returns the descriptor to use.
+ * os_descriptor_close closes and forgets. os_descriptor_next: the lowest of them >= fd, -1: none. Any thread; next is
+ * async-signal-safe.
+ */
+#define OS_DESCRIPTOR_LOWEST 100
+int os_descriptor_own(int fd);
+void os_descriptor_disown(int fd); /* forgets it; somebody else closes it */
+void os_descriptor_close(int fd);
+int os_descriptor_next(int fd);
+
 #endif

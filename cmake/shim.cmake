@@ -68,6 +68,9 @@ function(tiermesh_preload name)
     target_link_libraries(${name} PRIVATE ${jemalloc} ${archives})
 endfunction()
 
-# Behind it the runtime, or (until it is there, and in tests/shim) nothing but the kernel.
-tiermesh_preload(tiermesh-preload ${CMAKE_SOURCE_DIR}/tests/support/hooks_plain.c)
+# Behind it the runtime; in tests/shim also nothing but the kernel.
+tiermesh_preload(tiermesh-preload)
+target_link_libraries(tiermesh-preload PRIVATE $<TARGET_FILE:tm_runtime> $<TARGET_FILE:tm_prefetch>
+    $<TARGET_FILE:tm_tiers> $<TARGET_FILE:tm_mmu> $<TARGET_FILE:tm_base> ${archives})
+add_dependencies(tiermesh-preload tm_runtime tm_prefetch tm_tiers tm_mmu tm_base)
 install(TARGETS tiermesh-preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -6,6 +6,7 @@
  * handshake does not tell (CONTINUE with write protection) is tried on one page. Runs before the shard's thread.
  */
 #include "base/error.h"
+#include "base/os.h"
 #include "mmu/uapi.h"
 #include "mmu/uffd.h"
 
@@ -23,12 +24,7 @@
 
 int descriptor_raise(int fd)
 {
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, DESCRIPTOR_LOWEST);
-
-    if (high < 0)
-        return fd; /* RLIMIT_NOFILE is small */
-    close(fd);
-    return high;
+    return os_descriptor_own(fd);
 }
 
 /* Never USER_MODE_ONLY: system calls on absent pages would return EFAULT. */

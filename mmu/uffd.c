@@ -120,13 +120,13 @@ int mmu_open(const struct mmu_window *window, const struct mmu_features *feature
     *ret_mmu = mmu;
     return 0;
 close_fd:
-    close(mmu->fd);
+    os_descriptor_close(mmu->fd);
 unmap_remapped:
     os_pages_unmap(mmu->remapped, REMAPPED_MAX * sizeof(*mmu->remapped));
 unmap_zeroes:
     munmap((void *)(uintptr_t)mmu->zeroes, ZEROES_PAGES * PAGE_BYTES);
 close_sigbus:
-    close(mmu->sigbus_fd);
+    os_descriptor_close(mmu->sigbus_fd);
 free_mmu:
     free(mmu);
     return error;
@@ -136,7 +136,7 @@ int mmu_reopen(struct mmu *mmu)
 {
     int error = 0;
 
-    close(mmu->fd);
+    os_descriptor_close(mmu->fd);
     error = start(mmu);
     for (unsigned i = 0; error == 0 && mmu->features.has_move && i < mmu->stagings_count; i++)
         error = uffd_register_private(mmu, (uint64_t)(uintptr_t)mmu->stagings[i].memory, mmu->stagings[i].size_bytes);
@@ -156,7 +156,7 @@ void mmu_close(struct mmu *mmu)
 
     if (got == base) {
         ioctl(mmu->fd, UFFDIO_WAKE, &range);
-        close(mmu->fd);
+        os_descriptor_close(mmu->fd);
     } else {
         log_error("close the fault handler: remap the window: %m; the descriptor stays open, absent pages hang");
     }
@@ -164,7 +164,7 @@ void mmu_close(struct mmu *mmu)
         munmap(mmu->stagings[i].memory, mmu->stagings[i].size_bytes);
     os_pages_unmap(mmu->remapped, REMAPPED_MAX * sizeof(*mmu->remapped));
     munmap((void *)(uintptr_t)mmu->zeroes, ZEROES_PAGES * PAGE_BYTES);
-    close(mmu->sigbus_fd);
+    os_descriptor_close(mmu->sigbus_fd);
     free(mmu);
 }
 

@@ -8,9 +8,6 @@
 #include "base/assert.h"
 #include "mmu/mmu.h"
 
-/* Our descriptors lie above what programs count on (and what they close by number). */
-#define DESCRIPTOR_LOWEST 100
-
 #define STAGINGS_MAX      8
 #define ZEROES_PAGES      64U
 #define REMAPPED_MAX      65536U /* more pages than vm.max_map_count leaves room for by default */
@@ -40,7 +37,7 @@ struct mmu {
 /* features.c: a userfaultfd without its UFFDIO_API handshake. -errno with a sentence. */
 int uffd_descriptor_open(int device, const char **ret_source) MUST_USE;
 
-/* features.c: the same file on a high number; the old number is closed. Never fails: keeps `fd` where it must. */
+/* features.c: os_descriptor_own(). */
 int descriptor_raise(int fd);
 
 /* window.c: a sealed memfd of size_bytes, close-on-exec. -errno with a sentence. */

@@ -11,6 +11,7 @@
  * Nothing of the window goes into a core dump: the kernel would visit every page of it, and absent ones have no bytes.
  */
 #include "base/error.h"
+#include "base/os.h"
 #include "mmu/uapi.h"
 #include "mmu/uffd.h"
 
@@ -216,7 +217,7 @@ unmap_shared:
     if (shared_bytes > 0)
         munmap(shared, shared_bytes);
 close_memfd:
-    close(window.memfd);
+    os_descriptor_close(window.memfd);
     return error;
 }
 
@@ -249,7 +250,7 @@ bool mmu_window_is_free(uint64_t base, uint64_t size_bytes)
 void mmu_window_release(struct mmu_window *window)
 {
     munmap((void *)(uintptr_t)window->base, window->shared_bytes + window->private_bytes);
-    close(window->memfd);
+    os_descriptor_close(window->memfd);
     *window = (struct mmu_window){.memfd = -1};
 }
 

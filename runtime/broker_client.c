@@ -44,21 +44,10 @@ static struct slot_account *slots_of(struct account *account)
     return (void *)((char *)account + ACCOUNT_SLOTS_OFFSET);
 }
 
-/* The same file on a high number; the old number is closed. Keeps `fd` where it must. */
-static int fd_raise(int fd)
-{
-    int high = fd < FD_LOWEST ? fcntl(fd, F_DUPFD_CLOEXEC, FD_LOWEST) : fd;
-
-    if (high < 0 || high == fd)
-        return fd; /* RLIMIT_NOFILE is small */
-    close(fd);
-    return high;
-}
-
 static void close_if_open(int fd)
 {
     if (fd >= 0)
-        close(fd);
+        os_descriptor_close(fd);
 }
 
 /* NULL: no memory, with a sentence. */
@@ -228,7 +217,7 @@ static int welcome_take(struct broker *broker)
         account_keep_from_children(broker);
     if (error == 0 && (welcome->flags & BROKER_HAS_STORE) != 0) {
         error = table_map(broker, fds[1]);
-        broker->store.fd = fd_raise(fds[2]);
+        broker->store.fd = os_descriptor_own(fds[2]);
         broker->store.is_device = (welcome->flags & BROKER_IS_DEVICE) != 0;
         broker->store.account = slots_of(broker->account);
         memcpy(broker->store.where, welcome->where, sizeof(broker->store.where));
@@ -236,7 +225,7 @@ static int welcome_take(struct broker *broker)
         next = 3;
     }
     if (error == 0 && (welcome->flags & BROKER_HAS_USERFAULT) != 0)
-        broker->device_fd = fd_raise(fds[next++]);
+        broker->device_fd = os_descriptor_own(fds[next++]);
     close(fds[0]);
     for (; next < broker->packet.fds_count; next++)
         close(fds[next]);
@@ -265,7 +254,7 @@ int broker_connect(uint64_t timeout_ns, struct broker **ret_broker)
     if (error == 0)
         error = broker_call(path, &broker->fd);
     if (error == 0) {
-        broker->fd = fd_raise(broker->fd);
+        broker->fd = os_descriptor_own(broker->fd);
         error = ask(broker, BROKER_HELLO, timeout_ns);
     }
     if (error == 0)
@@ -369,7 +358,7 @@ static int child_take(struct broker *parent, struct broker *child)
     int *fds = parent->packet.fds;
     int error;
 
-    child->fd = fd_raise(fds[0]);
+    child->fd = os_descriptor_own(fds[0]);
     child->limits = parent->limits;
     child->capacity = parent->capacity;
     error = account_map(child, fds[1]);
@@ -428,7 +417,7 @@ void broker_child_enter(struct broker *parent, struct broker *child, struct tier
     child->store.account = slots_of(child->account);
     if (tier != NULL)
         tier_nvme_account(tier, child->store.account);
-    close(parent->fd);
+    os_descriptor_close(parent->fd);
     os_pages_unmap(parent, sizeof(*parent)); /* its account was not inherited */
     child->message.type = BROKER_HERE;
     child->message.serial = 0;

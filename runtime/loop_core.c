@@ -415,6 +415,7 @@ int loop_core_init(struct loop *loop, const struct loop_ops *ops)
         error = error_set(-errno, "event loop: eventfd: %m");
         goto unmap_timers;
     }
+    loop->wake_fd = os_descriptor_own(loop->wake_fd);
     loop->ops = ops;
     loop->slots = slots;
     loop->slot_free = LOOP_SLOT_NONE;
@@ -436,7 +437,7 @@ int loop_core_start(struct loop *loop)
 
 void loop_core_fini(struct loop *loop)
 {
-    close(loop->wake_fd);
+    os_descriptor_close(loop->wake_fd);
     os_pages_unmap(loop->timers, LOOP_TIMERS_MAX * sizeof(struct loop_timer *));
     os_pages_unmap(loop->slots, LOOP_WATCHES_MAX * sizeof(struct loop_slot));
 }
@@ -454,6 +455,11 @@ int loop_create(const char *kind, struct loop **ret_loop)
         return error;
     log_warn("%s; using epoll", error_text());
     return loop_epoll_create(ret_loop);
+}
+
+void loop_forget(struct loop *loop)
+{
+    loop->ops->forget(loop);
 }
 
 void loop_destroy(struct loop *loop)

@@ -244,7 +244,16 @@ static void epoll_destroy(struct loop *loop)
     workers_end(epoll, WORKERS_COUNT);
     pthread_cond_destroy(&epoll->changed);
     pthread_mutex_destroy(&epoll->lock);
-    close(epoll->epoll_fd);
+    os_descriptor_close(epoll->epoll_fd);
+    loop_core_fini(loop);
+    os_pages_unmap(epoll, sizeof(*epoll));
+}
+
+static void epoll_forget(struct loop *loop)
+{
+    struct epoll_loop *epoll = epoll_of(loop);
+
+    os_descriptor_close(epoll->epoll_fd);
     loop_core_fini(loop);
     os_pages_unmap(epoll, sizeof(*epoll));
 }
@@ -258,6 +267,7 @@ static const struct loop_ops epoll_ops = {
     .buffers = epoll_buffers,
     .wait = epoll_loop_wait,
     .destroy = epoll_destroy,
+    .forget = epoll_forget,
 };
 
 static int workers_start(struct epoll_loop *epoll)
@@ -291,6 +301,7 @@ int loop_epoll_create(struct loop **ret_loop)
         error = error_set(-errno, "event loop: epoll: %m");
         goto fini_core;
     }
+    epoll->epoll_fd = os_descriptor_own(epoll->epoll_fd);
     error = loop_core_start(&epoll->core);
     if (error != 0)
         goto close_epoll;
@@ -306,7 +317,7 @@ destroy_lock:
     pthread_cond_destroy(&epoll->changed);
     pthread_mutex_destroy(&epoll->lock);
 close_epoll:
-    close(epoll->epoll_fd);
+    os_descriptor_close(epoll->epoll_fd);
 fini_core:
     loop_core_fini(&epoll->core);
 unmap:

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #define SQ_ENTRIES 512
 #define CQ_ENTRIES 4096
@@ -359,12 +360,19 @@ static void uring_wait(struct loop *loop, uint64_t deadline_ns)
 
 /* ---- start and end --------------------------------------------------------------------------------------------- */
 
+/* liburing closes the descriptor itself. */
+static void ring_close(struct io_uring *ring)
+{
+    os_descriptor_disown(ring->ring_fd);
+    io_uring_queue_exit(ring);
+}
+
 static void uring_destroy(struct loop *loop)
 {
     struct uring_loop *uring = uring_of(loop);
 
     ASSERT(uring->ios_inflight == 0 && uring->io_first == NULL);
-    io_uring_queue_exit(&uring->ring);
+    ring_close(&uring->ring);
     loop_core_fini(loop);
     os_pages_unmap(uring, sizeof(*uring));
 }
@@ -379,6 +387,7 @@ static const struct loop_ops uring_ops = {
     .hold = uring_hold,
     .wait = uring_wait,
     .destroy = uring_destroy,
+    .forget = uring_destroy,
 };
 
 /* The sentence for why the kernel refuses. */
@@ -425,8 +434,10 @@ static int ring_create(struct io_uring *ring)
         if (error != 0)
             return refused(error);
         /* RSRC_TAGS came with 5.13, as multishot poll did. */
-        if ((params.features & IORING_FEAT_RSRC_TAGS) != 0 && (params.features & IORING_FEAT_EXT_ARG) != 0)
+        if ((params.features & IORING_FEAT_RSRC_TAGS) != 0 && (params.features & IORING_FEAT_EXT_ARG) != 0) {
+            ring->ring_fd = ring->enter_ring_fd = os_descriptor_own(ring->ring_fd);
             return 0;
+        }
         io_uring_queue_exit(ring);
         return error_set(-ENOSYS, "io_uring of this kernel is too old (5.13 is needed)");
     }
@@ -457,7 +468,7 @@ int loop_uring_create(struct loop **ret_loop)
     return 0;
 
 exit_ring:
-    io_uring_queue_exit(&uring->ring);
+    ring_close(&uring->ring);
 fini_core:
     loop_core_fini(&uring->core);
 unmap:

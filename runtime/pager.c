@@ -584,6 +584,10 @@ int pager_create(const struct pager_config *config, struct pager **ret_pager)
     if (error == 0)
         error = tier_buffers_create(config->loop, 2048, &pager->buffers);
     if (error == 0)
+        error = os_pages_map(PAGER_FRESH_MAX * sizeof(*pager->fresh), &memory);
+    if (error == 0)
+        pager->fresh = memory;
+    if (error == 0)
         error = mmu_staging_create(pager->mmu, PAGER_BATCH, &pager->staging);
     if (error != 0) {
         pager_destroy(pager);
@@ -600,11 +604,18 @@ void pager_destroy(struct pager *pager)
             tier_buffers_put(pager->buffers, pager->fills[i].transfer.memory, 1);
     if (pager->buffers != NULL)
         tier_buffers_destroy(pager->buffers);
+    os_pages_unmap(pager->fresh, PAGER_FRESH_MAX * sizeof(*pager->fresh));
     os_pages_unmap(pager->prefetch, prefetch_bytes());
     os_pages_unmap(pager->notes, (size_t)pager->table_frames * sizeof(struct frame_note));
     os_pages_unmap(pager->placement, placement_bytes(pager->table_frames));
     os_pages_unmap(pager->frames, frames_bytes(pager->table_frames));
     os_pages_unmap(pager, sizeof(*pager));
+}
+
+void pager_loop(struct pager *pager, struct loop *loop)
+{
+    pager->config.loop = loop;
+    tier_buffers_loop(pager->buffers, loop);
 }
 
 struct stats *pager_stats(struct pager *pager)

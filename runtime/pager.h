@@ -32,6 +32,13 @@
 #define PAGER_REVOKES_MAX 1024
 #define PAGER_OVERFLOW_FRAMES 4096 /* room for replies and write-backs beyond the budget */
 
+#define PAGER_EXTENT_RUNS_MAX (EXTENT_PAGES / 2) /* parts of an extent that are managed, with others between */
+
+struct page_run {
+    struct page_id first;
+    unsigned pages_count;
+};
+
 /* What the pager needs from the rest of the runtime. */
 struct pager_user {
     void *context;
@@ -45,6 +52,11 @@ struct pager_user {
     void (*protected)(void *context, struct page_id page);   /* pager_protect() that was in progress is done */
     void (*atomic_ready)(void *context, struct page_id page); /* pager_atomic() can be asked again */
     void (*lost)(void *context, struct page_id page, const char *why);
+    /*
+     * A private extent comes under management: which parts. Returns how many, or -EAGAIN: not at this moment.
+     * NULL: always the whole extent.
+     */
+    int (*managed_runs)(void *context, struct page_id first, struct page_run runs[PAGER_EXTENT_RUNS_MAX]);
 };
 
 struct pager_config {
@@ -118,6 +130,28 @@ int pager_private_take(struct pager *pager, struct page_id first, uint64_t pages
 void pager_private_give(struct pager *pager, struct page_id first, uint64_t pages_count);
 /* The page's extent is managed from now on, if it was not. */
 int pager_private_manage(struct pager *pager, struct page_id page) MUST_USE;
+
+/* Extents that may still be left to the kernel; one more is charged, or not any more (false: it is managed). */
+uint64_t pager_private_room(const struct pager *pager);
+void pager_private_charge(struct pager *pager, struct page_id first);
+bool pager_private_uncharge(struct pager *pager, struct page_id first);
+uint64_t pager_private_fresh_pages(const struct pager *pager);
+
+/* Any run of managed pages: forget their bytes, rights and poison. Their memory is the caller's to drop. */
+void pager_private_forget(struct pager *pager, struct page_id first, uint64_t pages_count);
+/*
+ * The run stays in memory and is not managed any more. -EAGAIN: some of it is on its way into memory; ask again.
+ * kept_set: how many pages in all are kept so; they count as used.
+ */
+int pager_private_keep(struct pager *pager, struct page_id first, uint64_t pages_count) MUST_USE;
+void pager_private_kept_set(struct pager *pager, uint64_t pages_count);
+/* Bring the first pages of the run near, as far as there is room. */
+void pager_private_bring(struct pager *pager, struct page_id first, uint64_t pages_count);
+
+/* In a forked child, after mmu_reopen() and all registrations, before the loop runs. */
+void pager_private_enter_child(struct pager *pager);
+/* The child's own loop. The tiers have theirs already. */
+void pager_loop(struct pager *pager, struct loop *loop);
 
 /* ---- budgets, changed while running ---------------------------------------------------------------------------- */
 

@@ -15,7 +15,8 @@
 
 uint32_t pager_frames_used(const struct pager *pager)
 {
-    return pager->table_frames - frames_count(pager->frames, FRAME_FREE) + (uint32_t)pager->fresh_pages;
+    return pager->table_frames - frames_count(pager->frames, FRAME_FREE) +
+           (uint32_t)(pager->fresh_pages + pager->kept_pages);
 }
 
 bool pager_frame_take(struct pager *pager, struct page_id page, struct frame_id *ret_frame)
@@ -249,7 +250,7 @@ static unsigned prefetch_room(const struct pager *pager)
 }
 
 /* Pages that a predictor proposed, wherever they are now. Stops when only demand may have the frames that are left. */
-static void prefetch_run_start(struct pager *pager, const struct prefetch_run *run)
+void pager_prefetch_start(struct pager *pager, const struct prefetch_run *run)
 {
     uint32_t i = 0;
 
@@ -311,7 +312,7 @@ void pager_fill_start(struct pager *pager, struct page_id page, const struct sta
         run.first.index += length - 1;
         run.count -= length - 1;
     }
-    prefetch_run_start(pager, &run);
+    pager_prefetch_start(pager, &run);
 }
 
 static const char *fill_bytes(const struct fill *fill, unsigned i)
@@ -512,7 +513,7 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
         prefetch_used(pager->prefetch, predictor);
         pager->stats.prefetch_hits++;
         prefetch_fault(pager->prefetch, page, fault->thread, true, &run);
-        prefetch_run_start(pager, &run);
+        pager_prefetch_start(pager, &run);
     }
 }
 
@@ -663,7 +664,7 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
         struct prefetch_run run;
 
         pager_predict(pager, page, fault->thread, &run);
-        prefetch_run_start(pager, &run);
+        pager_prefetch_start(pager, &run);
     }
     return true;
 }

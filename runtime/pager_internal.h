@@ -11,7 +11,7 @@
 #include "base/os.h"
 
 #define PAGER_ATOMICS_MAX 4096 /* one a page in service at this home */
-#define PAGER_FRESH_MAX 4096 /* further private extents are registered at once */
+#define PAGER_FRESH_MAX (1U << 20) /* further private extents are registered at once */
 
 /* Beside each frame: the slot on NVMe that still holds the same bytes, and the eviction that writes it now. */
 struct frame_note {
@@ -89,6 +89,7 @@ struct pager {
     struct placement_marks marks;
     bool is_shrinking, has_evicted; /* something left in the last pager_balance() */
     uint64_t fresh_pages;     /* private pages that the kernel may fill without us: charged whole */
+    uint64_t kept_pages;      /* in memory, and not to be evicted */
 
     uint32_t cxl_low; /* free CXL slots below which its oldest pages move on to NVMe */
     uint64_t cxl_pages, nvme_pages;
@@ -111,7 +112,7 @@ struct pager {
     unsigned revokes_count;
 
     void *staging; /* private pages on their way out: PAGER_BATCH pages */
-    struct page_id fresh[PAGER_FRESH_MAX]; /* a ring of first pages of unregistered private extents */
+    struct page_id *fresh; /* a ring of PAGER_FRESH_MAX first pages of unregistered private extents */
     unsigned fresh_first, fresh_count;
 
     bool shared_is_shut;
@@ -141,6 +142,7 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
 bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_fault *fault);
 void pager_stall(struct pager *pager, const struct stalled_fault *fault);
 uint32_t pager_frames_used(const struct pager *pager);
+void pager_prefetch_start(struct pager *pager, const struct prefetch_run *run);
 int pager_private_register_some(struct pager *pager);
 
 /* pager_limit.c */

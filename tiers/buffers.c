@@ -17,13 +17,22 @@ struct tier_buffers {
     char *memory;
 };
 
+void tier_buffers_loop(struct tier_buffers *buffers, struct loop *loop)
+{
+    size_t size_bytes = buffers->slots.count * PAGE_BYTES;
+    int result = loop_buffers(loop, buffers->memory, size_bytes);
+
+    if (result < 0)
+        log_info("register %zu KiB of transfer buffers: %s; transfers pin them each time", size_bytes >> 10,
+                 strerrordesc_np(-result));
+}
+
 int tier_buffers_create(struct loop *loop, unsigned pages_count, struct tier_buffers **ret_buffers)
 {
     size_t size_bytes = pages_count * PAGE_BYTES;
     struct tier_buffers *buffers;
     void *object;
     void *memory;
-    int result;
 
     ASSERT(pages_count > 0 && pages_count <= SLOTS_MAX);
     if (os_pages_map(sizeof(*buffers), &object) < 0)
@@ -34,10 +43,7 @@ int tier_buffers_create(struct loop *loop, unsigned pages_count, struct tier_buf
     buffers->memory = memory;
     if (slots_init(&buffers->slots, pages_count) < 0)
         goto unmap_memory;
-    result = loop_buffers(loop, memory, size_bytes);
-    if (result < 0)
-        log_info("register %zu KiB of transfer buffers: %s; transfers pin them each time", size_bytes >> 10,
-                 strerrordesc_np(-result));
+    tier_buffers_loop(buffers, loop);
     *ret_buffers = buffers;
     return 0;
 

@@ -109,6 +109,11 @@ struct page_id frames_page(const struct frames *frames, struct frame_id frame)
     return page_of(frames->entries[frame.index].page);
 }
 
+bool frames_is_past(const struct frames *frames, struct frame_id frame)
+{
+    return frame.index >= frames->fresh;
+}
+
 enum frame_list frames_list(const struct frames *frames, struct frame_id frame)
 {
     ASSERT(frame.index < frames->frames_max);

@@ -35,6 +35,8 @@ struct frame_id frames_take(struct frames *frames, struct page_id page);
 void frames_put(struct frames *frames, struct frame_id frame); /* from any list; the page is forgotten */
 
 struct page_id frames_page(const struct frames *frames, struct frame_id frame); /* PAGE_NONE: the frame is free */
+/* true: this frame and all behind it were never used. For walking the table. */
+bool frames_is_past(const struct frames *frames, struct frame_id frame);
 enum frame_list frames_list(const struct frames *frames, struct frame_id frame);
 /* From any list to any list, FRAME_FREE excepted: that is what take and put are for. */
 void frames_push_tail(struct frames *frames, struct frame_id frame, enum frame_list list);

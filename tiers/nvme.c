@@ -121,7 +121,7 @@ static void nvme_close(struct tier *tier)
     struct nvme *nvme = nvme_of(tier);
 
     if (!nvme->is_attached)
-        close(nvme->fd);
+        os_descriptor_close(nvme->fd);
     tier_fini(tier);
     os_pages_unmap(nvme, sizeof(*nvme));
 }
@@ -160,7 +160,7 @@ int tier_nvme_open(struct loop *loop, const char *directory, uint64_t size_bytes
     return 0;
 
 close_fd:
-    close(nvme->fd);
+    os_descriptor_close(nvme->fd);
 unmap:
     os_pages_unmap(memory, sizeof(*nvme));
     return result;

@@ -215,6 +215,8 @@ int tier_measure(struct tier *tier, struct tier_cost *ret_cost) MUST_USE;
 
 struct tier_buffers;
 int tier_buffers_create(struct loop *loop, unsigned pages_count, struct tier_buffers **ret_buffers) MUST_USE;
+/* In a forked child: the buffers, whole with what is in them, are known to another loop. */
+void tier_buffers_loop(struct tier_buffers *buffers, struct loop *loop);
 void tier_buffers_destroy(struct tier_buffers *buffers); /* after all are put; NULL is allowed */
 /* A run of consecutive buffer pages, NULL when there is none so long now. */
 void *tier_buffers_take(struct tier_buffers *buffers, unsigned pages_count);

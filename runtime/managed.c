@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * managed.c - opening, orders, and what needs no shard: the outside of runtime/hooks.h.
+ *
+ * Run by the program's threads, some before any constructor. No malloc, no stdio streams, no managed memory.
+ */
+#include "runtime/managed.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define WINDOW_BASE      0x300000000000U
+#define WINDOW_BYTES     ((uint64_t)16 << 40)
+#define WINDOW_BYTES_MIN ((uint64_t)1 << 30)
+#define KEEP_RETRY_NS    100000
+#define SIGNALS_BYTES    8
+
+uint64_t hooks_base, hooks_size_bytes;
+uint64_t hooks_malloc_threshold_bytes, hooks_mmap_threshold_bytes;
+struct managed managed_context = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local struct order thread_order;
+
+/* ---- opening ---------------------------------------------------------------------------------------------------- */
+
+/* As much as the limits on addresses allow: a smaller range only means that less can be managed_context. */
+static int window_reserve(struct mmu_window *window)
+{
+    uint64_t base = managed_context.config.window_base != 0 ? managed_context.config.window_base : WINDOW_BASE;
+
+    for (uint64_t size = WINDOW_BYTES; size >= WINDOW_BYTES_MIN; size /= 4) {
+        void *wanted = (void *)(uintptr_t)base;
+        void *got = mmap(wanted, size, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+        if (got == wanted) {
+            *window = (struct mmu_window){
+                .base = base, .private_bytes = size, .memfd = -1, .is_inherited = true};
+            return 0;
+        }
+        if (got != MAP_FAILED)
+            munmap(got, size);
+    }
+    return error_set(-ENOMEM, "no addresses for managed memory at 0x%lx: a limit on address space (ulimit -v), or "
+                     "vm.overcommit_memory 2", (unsigned long)base);
+}
+
+static int tables_make(void)
+{
+    void *memory;
+    int error = ranges_create(managed_context.window.private_bytes >> PAGE_SHIFT, &managed_context.ranges);
+
+    if (error == 0)
+        error = os_pages_map(managed_context.window.private_bytes >> EXTENT_SHIFT, &memory);
+    if (error != 0)
+        return error_set(error, "no memory for the tables of managed memory");
+    managed_context.extents = memory;
+    return 0;
+}
+
+int hooks_open(void)
+{
+    const struct dsm_config *config = &managed_context.config;
+    uint64_t wanted[TIERS] = {0};
+    int error = config_init(&managed_context.config);
+
+    if (error == 0)
+        error = config_check(config);
+    if (error == 0)
+        error = window_reserve(&managed_context.window);
+    if (error == 0)
+        error = tables_make();
+    if (error != 0)
+        return error;
+    log_configure(LOG_WARN, "");
+    wanted[TIER_DDR] = config->ddr_bytes;
+    wanted[TIER_CXL] = config->cxl_bytes;
+    limits_at_start("", wanted, managed_context.budget_bytes);
+    hooks_malloc_threshold_bytes = config->preload_malloc_threshold_bytes;
+    hooks_mmap_threshold_bytes = config->preload_mmap_threshold_bytes;
+    hooks_base = managed_context.window.base;
+    hooks_size_bytes = managed_context.window.private_bytes;
+    return 0;
+}
+
+const char *hooks_error(void)
+{
+    return error_text();
+}
+
+void hooks_warn(const char *sentence)
+{
+    log_warn("%s", sentence);
+}
+
+void managed_say(const char *what, const char *why)
+{
+    log_error("process %d: %s: %s", (int)getpid(), what, why);
+}
+
+void hooks_freeze(void)
+{
+    managed_context.is_frozen = true;
+}
+
+bool hooks_is_running(void)
+{
+    return managed_is_running();
+}
+
+int hooks_descriptor_next(int descriptor)
+{
+    return os_descriptor_next(descriptor);
+}
+
+/* ---- orders ----------------------------------------------------------------------------------------------------- */
+
+struct order *managed_order(void)
+{
+    memset(&thread_order, 0, sizeof(thread_order));
+    return &thread_order;
+}
+
+void order_finish(struct order *order, int result)
+{
+    order->result = result;
+    /* Pairs with the acquire in managed_wait(): result is seen. */
+    atomic_store_explicit(&order->done, 1, memory_order_release);
+    os_futex_wake(&order->done, 1, false);
+}
+
+int managed_wait(struct order *order)
+{
+    while (atomic_load_explicit(&order->done, memory_order_acquire) == 0)
+        os_futex_wait(&order->done, 0, UINT64_MAX, false);
+    return order->result;
+}
+
+bool managed_try_lock(struct managed *context)
+{
+    return context->is_lent || pthread_mutex_trylock(&context->mutex) == 0;
+}
+
+void managed_unlock(struct managed *context)
+{
+    if (!context->is_lent)
+        pthread_mutex_unlock(&context->mutex);
+}
+
+static int order_carry_out(struct order *order)
+{
+    int result;
+
+    if (!managed_is_running()) {
+        pthread_mutex_lock(&managed_context.mutex);
+        if (!managed_is_running()) {
+            result = order->run(&managed_context, order);
+            pthread_mutex_unlock(&managed_context.mutex);
+            return result;
+        }
+        pthread_mutex_unlock(&managed_context.mutex);
+    }
+    atomic_store_explicit(&order->done, 0, memory_order_relaxed);
+    private_shard_post(&managed_context, order);
+    return managed_wait(order);
+}
+
+int managed_call(struct order *order)
+{
+    uint64_t all = UINT64_MAX;
+    uint64_t before;
+    int saved_errno = errno;
+    int result;
+
+    /* A handler that came here again would find the mutex taken, and the thread's order in use. */
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, SIGNALS_BYTES);
+    result = order_carry_out(order);
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, SIGNALS_BYTES);
+    errno = saved_errno;
+    return result;
+}
+
+/* ---- the calls -------------------------------------------------------------------------------------------------- */
+
+static uint64_t page_index(const void *address)
+{
+    return ((uintptr_t)address - managed_context.window.base) >> PAGE_SHIFT;
+}
+
+static struct order *order_of(int (*run)(struct managed *, struct order *), const void *address, size_t size_bytes)
+{
+    struct order *order = managed_order();
+
+    order->run = run;
+    order->first = page_index(address);
+    order->end = order->first + (size_bytes >> PAGE_SHIFT);
+    return order;
+}
+
+int hooks_map(size_t size_bytes, size_t alignment_bytes, int protection, void **ret_address)
+{
+    struct order *order = managed_order();
+    int error;
+
+    order->run = run_map;
+    order->end = size_bytes >> PAGE_SHIFT;
+    order->alignment_pages = alignment_bytes > PAGE_BYTES ? alignment_bytes >> PAGE_SHIFT : 1;
+    order->protection = protection;
+    error = managed_call(order);
+    if (error == 0)
+        *ret_address = (void *)(uintptr_t)(managed_context.window.base + (order->first << PAGE_SHIFT));
+    return error;
+}
+
+int hooks_map_at(void *address, size_t size_bytes, int protection, bool replace)
+{
+    struct order *order = order_of(run_map_at, address, size_bytes);
+
+    order->protection = protection;
+    order->is_set = replace;
+    return managed_call(order);
+}
+
+int hooks_map_foreign(void *address, size_t size_bytes, int protection, int flags, int descriptor,
+                      int64_t offset_bytes)
+{
+    struct order *order = order_of(run_map_foreign, address, size_bytes);
+
+    order->protection = protection;
+    order->flags = flags;
+    order->descriptor = descriptor;
+    order->offset_bytes = offset_bytes;
+    return managed_call(order);
+}
+
+int hooks_unmap(void *address, size_t size_bytes)
+{
+    return managed_call(order_of(run_unmap, address, size_bytes));
+}
+
+int hooks_protect(void *address, size_t size_bytes, int protection)
+{
+    struct order *order = order_of(run_protect, address, size_bytes);
+
+    order->protection = protection;
+    return managed_call(order);
+}
+
+int hooks_discard(void *address, size_t size_bytes)
+{
+    return managed_call(order_of(run_discard, address, size_bytes));
+}
+
+int hooks_keep(void *address, size_t size_bytes)
+{
+    struct timespec pause = {0, KEEP_RETRY_NS};
+    int error;
+
+    while ((error = managed_call(order_of(run_keep, address, size_bytes))) == -EAGAIN)
+        syscall(SYS_nanosleep, &pause, NULL);
+    return error;
+}
+
+int hooks_prefetch(void *address, size_t size_bytes)
+{
+    return managed_is_running() ? managed_call(order_of(run_prefetch, address, size_bytes)) : 0;
+}
+
+int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe)
+{
+    struct order *order = order_of(run_wipe, address, size_bytes);
+
+    order->is_set = wipe;
+    return managed_call(order);
+}
+
+static int run_describe(struct managed *context, struct order *order)
+{
+    struct range run = ranges_at(context->ranges, order->first);
+
+    order->first = run.first;
+    order->end = run.end;
+    order->protection = run.state.protection;
+    order->flags = run.state.kind;
+    return 0;
+}
+
+void hooks_describe(const void *address, struct hooks_run *ret_run)
+{
+    struct order *order = order_of(run_describe, address, PAGE_BYTES);
+
+    (void)managed_call(order);
+    *ret_run = (struct hooks_run){
+        .address = (void *)(uintptr_t)(managed_context.window.base + (order->first << PAGE_SHIFT)),
+        .size_bytes = (order->end - order->first) << PAGE_SHIFT,
+        .kind = (enum hooks_kind)order->flags,
+        .protection = order->protection,
+    };
+}
+
+bool hooks_may_have_bytes(const void *page)
+{
+    struct page_id id = page_of(page_index(page));
+    const struct page_entry *entry;
+
+    if (!managed_is_running() || managed_context.extents[id.index / EXTENT_PAGES] != EXTENT_REGISTERED)
+        return true;
+    entry = table_find(managed_context.shard.pages, id);
+    return entry != NULL && page_where(entry) != WHERE_NOWHERE;
+}

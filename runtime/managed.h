@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * managed.h - the inside of runtime/hooks.h: what is handed out to an unchanged program, and the shard that manages it.
+ * Seen by managed*.c and private_shard.c only.
+ *
+ *   managed.c        opening, orders, and what needs no shard
+ *   managed_map.c    what an order does to mappings
+ *   managed_fork.c   the way through a fork
+ *   private_shard.c  the shard's thread: faults, eviction, orders
+ *
+ * `mutex` guards ranges, extents and the counts beside them. Before the shard runs, threads carry their orders out
+ * themselves under it. Afterwards the shard carries out all of them; it never waits for the mutex, since a thread that
+ * has it may be waiting for an absent page of its stack.
+ */
+#ifndef TIERMESH_RUNTIME_MANAGED_H
+#define TIERMESH_RUNTIME_MANAGED_H
+
+#include "base/loop.h"
+#include "runtime/broker.h"
+#include "runtime/config.h"
+#include "runtime/hooks.h"
+#include "runtime/limits.h"
+#include "runtime/pager.h"
+#include "runtime/ranges.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum managed_state {
+    MANAGED_IDLE = 0,    /* nothing is managed yet */
+    MANAGED_RUNNING = 1, /* the shard runs */
+    MANAGED_OFF = 2,     /* the shard could not be started, or may not be: memory stays the kernel's */
+};
+
+/*
+ * What holds of an extent. UNUSED: nothing but free and inaccessible pages. FRESH: the kernel fills it; charged whole.
+ * REGISTERED: each of its pages that is ours (HOOKS_MANAGED) is registered.
+ */
+enum extent_state {
+    EXTENT_UNUSED = 0,
+    EXTENT_FRESH = 1,
+    EXTENT_REGISTERED = 2,
+};
+
+struct managed;
+
+/*
+ * One change, asked for by a thread. Lies in the thread's own storage, not on its stack, which may be managed memory:
+ * the shard must not fault on it.
+ */
+struct order {
+    struct loop_call call;
+    int (*run)(struct managed *managed, struct order *order); /* with the mutex. -EINPROGRESS: finished later */
+    _Atomic(uint32_t) done;
+    int result;
+    uint64_t first, end; /* pages */
+    uint64_t alignment_pages;
+    int protection, flags, descriptor;
+    int64_t offset_bytes;
+    bool is_set; /* run's own */
+};
+
+#define DEFERRED_MAX 256
+
+/* Fields of the shard's thread, but for the hand-overs at start and fork. */
+struct private_shard {
+    pthread_t thread;
+    struct loop *loop;
+    struct mmu_features features;
+    struct mmu *mmu;
+    struct table *pages;
+    struct pager *pager;
+    struct tier *tiers[TIERS];
+    struct broker *broker, *child_broker; /* child's: between fork_prepare and the fork */
+    struct limits *limits;
+    struct loop_watch faults_watch, broker_watch;
+    struct mmu_fault deferred[DEFERRED_MAX]; /* faults that could not be judged: the mutex was taken */
+    unsigned deferred_count;
+    uint64_t publish_ns; /* when figures are due */
+    uint64_t start_ns;
+    uint64_t limit_changes;
+    bool broker_is_gone;
+    struct order *parking; /* a fork waits for the transfers to end; no faults are read, nothing is evicted */
+    _Atomic(uint32_t) parked;
+    _Atomic(uint32_t) started; /* 0, 1: running, 2: failed */
+    int start_error;
+    char start_text[512];
+};
+
+struct managed {
+    struct dsm_config config;
+    uint64_t budget_bytes[TIERS]; /* at start: what the machine leaves of what was asked for */
+    struct mmu_window window;
+    _Atomic(int) state;
+    bool is_frozen;
+
+    pthread_mutex_t mutex;
+    bool is_lent; /* a thread has the mutex and waits for the shard, which may act as its holder */
+    struct ranges *ranges;
+    uint8_t *extents; /* enum extent_state */
+    uint64_t charged_extents;           /* FRESH ones, before the shard runs */
+    uint64_t managed_pages, kept_pages; /* handed out and accessible, in ranges of these kinds */
+
+    struct private_shard shard;
+};
+
+/* The one context of the preload library's runtime. */
+extern struct managed managed_context;
+
+static inline bool managed_is_running(void)
+{
+    return atomic_load_explicit(&managed_context.state, memory_order_acquire) == MANAGED_RUNNING;
+}
+
+/* managed.c: carry an order out, here or on the shard; all signals are blocked meanwhile. */
+int managed_call(struct order *order);
+struct order *managed_order(void); /* this thread's, cleared */
+int managed_wait(struct order *order); /* until it is finished; its result */
+void order_finish(struct order *order, int result);
+/* The shard: the mutex, without waiting. */
+bool managed_try_lock(struct managed *managed);
+void managed_unlock(struct managed *managed);
+void managed_say(const char *what, const char *why);
+
+/* managed_map.c; each with the mutex, before the shard runs or on it */
+int run_map(struct managed *managed, struct order *order);
+int run_map_at(struct managed *managed, struct order *order);
+int run_map_foreign(struct managed *managed, struct order *order);
+int run_unmap(struct managed *managed, struct order *order);
+int run_protect(struct managed *managed, struct order *order);
+int run_discard(struct managed *managed, struct order *order);
+int run_keep(struct managed *managed, struct order *order);
+int run_prefetch(struct managed *managed, struct order *order);
+int run_wipe(struct managed *managed, struct order *order);
+/* pager_user.managed_runs */
+int managed_runs(void *context, struct page_id first, struct page_run runs[PAGER_EXTENT_RUNS_MAX]);
+/* All that is registered here is registered with the child's descriptor; what is wiped on fork is forgotten. */
+int managed_enter_child(struct managed *managed) MUST_USE;
+
+/* private_shard.c */
+int private_shard_start(struct managed *managed) MUST_USE; /* with the mutex */
+void private_shard_post(struct managed *managed, struct order *order);
+int private_shard_resume(struct managed *managed) MUST_USE; /* in a forked child: a new loop, a new thread */
+int run_park(struct managed *managed, struct order *order);
+void private_shard_release(struct managed *managed); /* a parked shard goes on */
+
+#endif

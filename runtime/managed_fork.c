@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * managed_fork.c - the way of managed memory through a fork.
+ *
+ * The shard stands still while the kernel copies the process, with no transfer under way, so the child's copy of its
+ * tables, of compressed memory and of the emulated CXL memory is whole and fits the copied mappings. What lies on NVMe
+ * belongs to both from then on: the child's account was made before the fork. Run by the forking thread, in both.
+ */
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/managed.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXIT_LOST 71
+
+/*
+ * The mutex first: no other thread has it in the child. The shard does not need it to stop: orders that wait for it
+ * come after the fork.
+ */
+int hooks_fork_prepare(void)
+{
+    struct private_shard *shard = &managed_context.shard;
+    struct order *order = managed_order();
+    int error;
+
+    pthread_mutex_lock(&managed_context.mutex);
+    if (!managed_is_running())
+        return 0;
+    order->run = run_park;
+    managed_context.is_lent = true;
+    private_shard_post(&managed_context, order);
+    error = managed_wait(order);
+    if (error == 0 && shard->broker != NULL) {
+        error = broker_child_prepare(shard->broker, &shard->child_broker);
+        if (error != 0)
+            private_shard_release(&managed_context);
+    }
+    if (error == 0)
+        return 0;
+    log_warn("process %d: cannot fork: %s", (int)getpid(), error_text());
+    managed_context.is_lent = false;
+    pthread_mutex_unlock(&managed_context.mutex);
+    return error;
+}
+
+void hooks_fork_parent(void)
+{
+    if (managed_is_running()) {
+        if (managed_context.shard.child_broker != NULL)
+            broker_child_forget(managed_context.shard.child_broker);
+        managed_context.shard.child_broker = NULL;
+        managed_context.is_lent = false;
+        private_shard_release(&managed_context);
+    }
+    pthread_mutex_unlock(&managed_context.mutex);
+}
+
+/* Going on would mean that evicted pages read as zeroes. */
+static void child_check(int error)
+{
+    if (error == 0)
+        return;
+    managed_say("a forked child is ended, its memory could not be taken along", error_text());
+    _exit(EXIT_LOST);
+}
+
+void hooks_fork_child_memory(void)
+{
+    struct private_shard *shard = &managed_context.shard;
+
+    if (!managed_is_running())
+        return;
+    if (shard->child_broker != NULL)
+        broker_child_enter(shard->broker, shard->child_broker, shard->tiers[TIER_NVME]);
+    shard->broker = shard->child_broker;
+    shard->child_broker = NULL;
+    child_check(mmu_reopen(shard->mmu));
+    child_check(managed_enter_child(&managed_context));
+    pager_private_enter_child(shard->pager);
+}
+
+void hooks_fork_child_thread(void)
+{
+    if (managed_is_running()) {
+        child_check(private_shard_resume(&managed_context));
+        managed_context.is_lent = false;
+    }
+    pthread_mutex_unlock(&managed_context.mutex);
+}
