@@ -44,8 +44,8 @@ void os_pages_unmap(void *memory, size_t size_bytes);
 
 /*
  * Descriptors of our own, kept out of the way of an unchanged program: it closes descriptors by number, all from 3 on,
- * or those it thinks it has. os_descriptor_own moves `fd` to OS_DESCRIPTOR_LOWEST or above, close-on-exec, and remembers
- * it; where the limit on descriptors forbids that, it stays where it is. Returns the descriptor to use.
+ * or those it thinks it has. os_descriptor_own moves `fd` to OS_DESCRIPTOR_LOWEST or above, close-on-exec, and
+ * remembers it; where the limit on descriptors forbids that, it stays where it is. Returns the descriptor to use.
  * os_descriptor_close closes and forgets. os_descriptor_next: the lowest of them >= fd, -1: none. Any thread; next is
  * async-signal-safe.
  */

@@ -21,7 +21,7 @@ int loop_create(const char *kind, struct loop **ret_loop) MUST_USE;
 /* By the owner, or by any thread once the owner has ended. No transfer may be in flight. NULL is allowed. */
 void loop_destroy(struct loop *loop);
 
-/* In a forked child: a loop of the parent goes, without a trace at the parent's. No transfer may have been in flight. */
+/* In a forked child: the parent's loop goes, which the parent does not see. No transfer was in flight at the fork. */
 void loop_forget(struct loop *loop);
 
 const char *loop_kind(const struct loop *loop); /* "io_uring" or "epoll" */

@@ -2,8 +2,8 @@
 /*
  * managed_map.c - what an order does to mappings: the ranges, the kernel's view, and the pager's, changed together.
  *
- * Run with the mutex: by the asking thread before the shard runs, afterwards on the shard. What always holds: a free page
- * is inaccessible (PROT_NONE) in the kernel; a page of ours has the protection that ranges say; an extent with an
+ * Run with the mutex: by the asking thread before the shard runs, afterwards on the shard. What always holds: a free
+ * page is inaccessible (PROT_NONE) in the kernel; a page of ours has the protection that ranges say; an extent with an
  * accessible page of ours is FRESH or REGISTERED.
  */
 #include "runtime/managed.h"
@@ -107,7 +107,7 @@ static int pages_register(struct managed *managed, uint64_t first, uint64_t end)
     return error;
 }
 
-/* Untouched extents become usable: left to the kernel while there is room for them, managed from the start otherwise. */
+/* Untouched extents become usable: left to the kernel while there is room for them, otherwise managed at once. */
 static int extents_open(struct managed *managed, uint64_t first, uint64_t end)
 {
     uint64_t room = managed_is_running() ? pager_private_room(managed->shard.pager) : end - first;
@@ -398,9 +398,12 @@ int run_keep(struct managed *managed, struct order *order)
 
     if (!range_is_valid(managed, order))
         return -ENOMEM;
-    for (uint64_t at = order->first; ranges_next(managed->ranges, at, &run) && run.first < order->end; at = run.end)
+    for (uint64_t at = order->first; ranges_next(managed->ranges, at, &run) && run.first < order->end; at = run.end) {
+        uint64_t from = run.first > order->first ? run.first : order->first;
+
         if (run.state.kind == HOOKS_MANAGED)
-            kept += (run.end < order->end ? run.end : order->end) - (run.first > order->first ? run.first : order->first);
+            kept += (run.end < order->end ? run.end : order->end) - from;
+    }
     if (kept > most && kept > managed->kept_pages)
         return error_set(-ENOMEM, "more than half of the DDR budget would have to stay in memory; raise option ddr");
     return parts_visit(managed, order, part_keep);

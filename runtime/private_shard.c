@@ -24,7 +24,7 @@
 
 /* ---- faults ----------------------------------------------------------------------------------------------------- */
 
-/* A fault may have been raised before its page was unmapped, kept, or given to the kernel: then nothing is to be done. */
+/* A fault may be older than the unmapping of its page, or than its giving to the kernel: then nothing is to be done. */
 static int page_is_managed(struct managed *managed, struct page_id page, bool *ret_is_managed)
 {
     if (!managed_try_lock(managed))

@@ -23,6 +23,7 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/timerfd.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -154,6 +155,7 @@ WRAP_CALL(int, fsync, (int fd), SYS_fsync, fd)
 WRAP_CALL(int, ftruncate, (int fd, off_t size), SYS_ftruncate, fd, size)
 WRAP_CALL(int, fallocate, (int fd, int mode, off_t at, off_t size), SYS_fallocate, fd, mode, at, size)
 WRAP_CALL(int, fstat, (int fd, struct stat *status), SYS_fstat, fd, status)
+WRAP_CALL(int, statfs, (const char *path, struct statfs *status), SYS_statfs, path, status)
 WRAP_CALL(int, stat, (const char *path, struct stat *status), SYS_newfstatat, AT_FDCWD, path, status, 0)
 WRAP_CALL(int, lstat, (const char *path, struct stat *status), SYS_newfstatat, AT_FDCWD, path, status,
           AT_SYMLINK_NOFOLLOW)
