@@ -86,39 +86,54 @@ static bool interval_is_free(uintptr_t begin, size_t size)
     return true;
 }
 
-/* What the kernel refuses it refuses elsewhere too: then what is mapped there stays, as mmap(2) has it. */
-static long try_elsewhere(size_t size, int protection, int flags, int fd, off_t offset)
+/* The addresses become the kernel's. */
+static int open_foreign(char *at, size_t size, bool replace)
 {
-    long at = raw_call(SYS_mmap, NULL, size, protection, flags & ~(MAP_FIXED | MAP_POPULATE | MAP_LOCKED), fd, offset);
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    int error = -EEXIST;
 
-    if (at < 0 && at >= -4095)
-        return at;
-    return raw_call(SYS_munmap, at, size);
+    if (replace)
+        return hooks_map_foreign(at, size, PROT_NONE, flags, -1, 0);
+    pthread_mutex_lock(&noreplace_lock);
+    if (interval_is_free((uintptr_t)at, size))
+        error = hooks_map_foreign(at, size, PROT_NONE, flags, -1, 0);
+    pthread_mutex_unlock(&noreplace_lock);
+    return error;
+}
+
+/*
+ * Mapped elsewhere first, by this thread, whose descriptors may be others than the shard's; then moved. What the kernel
+ * refuses it refuses there, and what lies at the fixed place stays.
+ */
+static long map_foreign(char *at, size_t size, int protection, int flags, int fd, off_t offset)
+{
+    long aside = raw_call(SYS_mmap, NULL, size, protection, flags & ~(MAP_FIXED | MAP_FIXED_NOREPLACE), fd, offset);
+    long moved;
+    int error;
+
+    if (aside < 0 && aside >= -4095)
+        return aside;
+    error = open_foreign(at, size, (flags & MAP_FIXED) != 0);
+    if (error != 0) {
+        raw_call(SYS_munmap, aside, size);
+        return error;
+    }
+    moved = raw_call(SYS_mremap, aside, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+    if (moved == (long)at)
+        return moved;
+    raw_call(SYS_munmap, aside, size);
+    hooks_unmap(at, size);
+    return moved;
 }
 
 static long map_fixed_inside(char *at, size_t size, int protection, int flags, int fd, off_t offset)
 {
-    bool replace = (flags & MAP_FIXED) != 0;
     int error;
 
-    if (flags_are_ours(flags)) {
-        error = hooks_map_at(at, size, protection & PROTECTION_BITS, replace);
-        return error != 0 ? error : finish_map(at, size, protection, flags);
-    }
-    flags = (flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
-    error = (int)try_elsewhere(size, protection, flags, fd, offset);
-    if (error != 0)
-        return error;
-    if (replace) {
-        error = hooks_map_foreign(at, size, protection, flags, fd, offset);
-        return error != 0 ? error : (long)at;
-    }
-    pthread_mutex_lock(&noreplace_lock);
-    error = -EEXIST;
-    if (interval_is_free((uintptr_t)at, size))
-        error = hooks_map_foreign(at, size, protection, flags, fd, offset);
-    pthread_mutex_unlock(&noreplace_lock);
-    return error != 0 ? error : (long)at;
+    if (!flags_are_ours(flags))
+        return map_foreign(at, size, protection, flags, fd, offset);
+    error = hooks_map_at(at, size, protection & PROTECTION_BITS, (flags & MAP_FIXED) != 0);
+    return error != 0 ? error : finish_map(at, size, protection, flags);
 }
 
 static long map_fixed(uintptr_t begin, size_t size, int protection, int flags, int fd, off_t offset)
