@@ -151,18 +151,15 @@ static bool matches(const struct symbols *symbols, uint32_t index, const char *n
            strcmp(symbols->names + symbol->st_name, name) == 0;
 }
 
-void *shim_libc_symbol(const char *name)
+/* What a library defines by that name; NULL: nothing. A table of the old kind only (DT_HASH) is taken for empty. */
+static void *symbol_of(const struct link_map *map, const char *name)
 {
-    const struct link_map *map = libc_map();
-    struct symbols symbols;
+    struct symbols symbols = symbols_of(map);
     const uint32_t *buckets;
     const uint32_t *chain;
     uint32_t hash = gnu_hash(name);
     uint32_t first;
 
-    if (map == NULL)
-        return NULL;
-    symbols = symbols_of(map);
     if (symbols.table == NULL || symbols.names == NULL || symbols.hash == NULL)
         return NULL;
     /* Header: buckets, first symbol of the table, words of the bloom filter (64 bits each), shift. */
@@ -174,6 +171,24 @@ void *shim_libc_symbol(const char *name)
             return (void *)(map->l_addr + symbols.table[i].st_value);
         if (chain[i - first] & 1)
             break;
+    }
+    return NULL;
+}
+
+void *shim_libc_symbol(const char *name)
+{
+    const struct link_map *map = libc_map();
+
+    return map != NULL ? symbol_of(map, name) : NULL;
+}
+
+void *libc_first_symbol(const char *name)
+{
+    for (const struct link_map *map = libraries(); map != NULL; map = map->l_next) {
+        void *found = map->l_ld != NULL ? symbol_of(map, name) : NULL;
+
+        if (found != NULL)
+            return found;
     }
     return NULL;
 }

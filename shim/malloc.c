@@ -4,6 +4,7 @@
  * 0 frees, errno changes on failure only), whichever of the two heaps serves the call. Compiled without builtins.
  */
 #include "shim/heap.h"
+#include "shim/libc.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -18,11 +19,17 @@ extern void heap_free_here(void *memory) __attribute__((visibility("hidden")));
 
 /*
  * The program, or a library before ours, may have a malloc of its own; then these here are called by nobody, but
- * strdup() and reallocarray() are, and must use that one. The address of free is that of whoever comes first.
+ * strdup() and reallocarray() are, and must use that one.
  */
 bool heap_is_first(void)
 {
-    return free == heap_free_here;
+    enum { UNKNOWN, FIRST, NOT_FIRST };
+    static _Atomic(int) answer; /* whoever asks first looks; all find the same */
+
+    if (SHIM_UNLIKELY(atomic_load_explicit(&answer, memory_order_relaxed) == UNKNOWN))
+        atomic_store_explicit(&answer, libc_first_symbol("free") == (void *)heap_free_here ? FIRST : NOT_FIRST,
+                              memory_order_relaxed);
+    return atomic_load_explicit(&answer, memory_order_relaxed) == FIRST;
 }
 
 static void *plain_malloc(size_t size)

@@ -254,6 +254,20 @@ static void whose(void)
     call_free(made);
 }
 
+/*
+ * A program that is linked for a fixed address and names a function as a constant has an entry of its own for it, which
+ * is then that function's address for everybody.
+ */
+static void named_as_constant(void)
+{
+#ifndef __PIC__
+    void *address;
+
+    __asm__("movq $free, %0" : "=r"(address));
+    CHECK(address == (void *)call_free);
+#endif
+}
+
 extern void *__libc_malloc(size_t size);
 
 static void foreign(void)
@@ -319,6 +333,7 @@ int main(void)
     copies();
     whose();
     foreign();
+    named_as_constant();
     if (expect_managed()) {
         free_does_not_touch(8192, 1000);
         free_does_not_touch(100000, 100);
