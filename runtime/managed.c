@@ -306,13 +306,14 @@ void hooks_describe(const void *address, struct hooks_run *ret_run)
     };
 }
 
+/* What the pager does not know may be there all the same: fresh, or kept. */
 bool hooks_may_have_bytes(const void *page)
 {
     struct page_id id = page_of(page_index(page));
-    const struct page_entry *entry;
+    const struct page_entry *entry = managed_is_running() ? table_find(managed_context.shard.pages, id) : NULL;
+    bool present;
 
-    if (!managed_is_running() || managed_context.extents[id.index / EXTENT_PAGES] != EXTENT_REGISTERED)
+    if (entry != NULL && page_where(entry) != WHERE_NOWHERE)
         return true;
-    entry = table_find(managed_context.shard.pages, id);
-    return entry != NULL && page_where(entry) != WHERE_NOWHERE;
+    return mmu_present(&managed_context.window, id, 1, &present) != 0 || present;
 }

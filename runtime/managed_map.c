@@ -158,14 +158,31 @@ static int extents_use(struct managed *managed, uint64_t first, uint64_t end)
     return error;
 }
 
+/* Memory that the program may not touch now (PROT_NONE) can have bytes, from a time when it might. */
+static bool pages_are_there(const struct managed *managed, uint64_t first, uint64_t end)
+{
+    bool present[EXTENT_PAGES];
+
+    if (mmu_present(&managed->window, page_of(first), (unsigned)(end - first), present) != 0)
+        return true;
+    return memchr(present, true, end - first) != NULL;
+}
+
+/* What is registered stays so with any protection. */
 static bool extent_is_used(const struct managed *managed, uint64_t extent)
 {
     uint64_t end = (extent + 1) * EXTENT_PAGES;
     struct range run;
 
-    for (uint64_t at = extent * EXTENT_PAGES; ranges_next(managed->ranges, at, &run) && run.first < end; at = run.end)
-        if (is_ours(run.state) && run.state.protection != PROT_NONE)
+    for (uint64_t at = extent * EXTENT_PAGES; ranges_next(managed->ranges, at, &run) && run.first < end; at = run.end) {
+        if (!is_ours(run.state))
+            continue;
+        if (run.state.protection != PROT_NONE || managed->extents[extent] == EXTENT_REGISTERED)
             return true;
+        run.first = run.first > extent * EXTENT_PAGES ? run.first : extent * EXTENT_PAGES;
+        if (pages_are_there(managed, run.first, run.end < end ? run.end : end))
+            return true;
+    }
     return false;
 }
 

@@ -161,6 +161,7 @@ static void locked(void)
 {
     char *memory = map_filled(16 * PAGE, 14);
 
+    push_out(memory, 16 * PAGE);
     CHECK(mlock(memory, 16 * PAGE) == 0);
     memory = mremap(memory, 16 * PAGE, 32 * PAGE, MREMAP_MAYMOVE);
     CHECK(memory != MAP_FAILED);
