@@ -18,6 +18,7 @@ static void *(*volatile call_realloc)(void *, size_t) = realloc;
 static void *(*volatile call_reallocarray)(void *, size_t, size_t) = reallocarray;
 static void (*volatile call_free)(void *) = free;
 static void *(*volatile call_aligned_alloc)(size_t, size_t) = aligned_alloc;
+static void *(*volatile call_memalign)(size_t, size_t) = memalign;
 static int (*volatile call_posix_memalign)(void **, size_t, size_t) = posix_memalign;
 
 #define MIB ((size_t)1 << 20)
@@ -118,7 +119,7 @@ static void alignments(void)
         CHECK(malloc_usable_size(more) >= 4096);
         call_free(memory);
         call_free(more);
-        memory = memalign(48, 10); /* the next power of two */
+        memory = call_memalign(48, 10); /* the next power of two */
         CHECK((uintptr_t)memory % 64 == 0);
         call_free(memory);
     }

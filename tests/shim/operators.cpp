@@ -43,7 +43,7 @@ void plain()
     delete[] many;
     delete wide;
     delete[] wides;
-    ::operator delete (::operator new(100), std::size_t{100});
+    ::operator delete(::operator new(100));
     ::operator delete(::operator new(0));
 }
 
