@@ -59,8 +59,9 @@ function(tiermesh_preload name)
     set(map ${CMAKE_SOURCE_DIR}/shim/libtiermesh-preload.map)
     add_library(${name} SHARED ${sources} ${ARGN})
     target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
-    # No builtins: the compiler would make calloc out of malloc and memset, inside calloc.
-    target_compile_options(${name} PRIVATE -fno-builtin -ftls-model=initial-exec)
+    # No builtins: the compiler would make calloc out of malloc and memset, inside calloc. Semantic interposition: clang
+    # would take a call of malloc for one of ours, where another's may be in front.
+    target_compile_options(${name} PRIVATE -fno-builtin -fsemantic-interposition -ftls-model=initial-exec)
     set_target_properties(${name} PROPERTIES LINKER_LANGUAGE C LINK_DEPENDS "${map};${jemalloc}")
     add_dependencies(${name} tiermesh-jemalloc)
     target_link_options(${name} PRIVATE -static-libgcc LINKER:--version-script=${map} LINKER:${wrapped}

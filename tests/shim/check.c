@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/shim/check.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,13 +56,17 @@ static void find_range(uintptr_t *ret_begin, uintptr_t *ret_end)
         *ret_begin = *ret_end = 0;
 }
 
+static uintptr_t range_begin, range_end;
+
+static void find_once(void)
+{
+    find_range(&range_begin, &range_end);
+}
+
 bool is_managed(const void *address)
 {
-    static uintptr_t begin, end;
-    static bool known;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-    if (!known)
-        find_range(&begin, &end);
-    known = true;
-    return (uintptr_t)address >= begin && (uintptr_t)address < end;
+    pthread_once(&once, find_once);
+    return (uintptr_t)address >= range_begin && (uintptr_t)address < range_end;
 }
