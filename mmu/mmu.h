@@ -192,10 +192,16 @@ int mmu_drop(struct mmu *mmu, struct page_id first, unsigned pages_count) MUST_U
  * Without MOVE (mmu_features()) a pinned page loses what the device writes: the caller keeps such pages out.
  * ret_moved: leading pages moved, always written. 0, or about the page after them: -EBUSY (pinned or shared by fork:
  * skip it, retry later), -ENOENT (it is absent).
- * To put pages back, mmu_copy() from staging: cheaper than a second move.
+ * To put pages back: mmu_copy() from staging, or mmu_put_back().
  */
 int mmu_take_out(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging,
                  unsigned *ret_moved) MUST_USE;
+
+/*
+ * A page that was taken out goes back to its absent place, writable, and whoever waits for it runs. Its place in staging
+ * is ready again. Needs MOVE. 0 or -errno with a sentence.
+ */
+int mmu_put_back(struct mmu *mmu, struct page_id page, void *staging) MUST_USE;
 
 /*
  * An area of anonymous memory for mmu_take_out(), prepared for `pages_count` pages; at most 8, unmapped by mmu_close().

@@ -231,6 +231,30 @@ int mmu_take_out(struct mmu *mmu, struct page_id first, unsigned pages_count, vo
     return take_out_by_copy(mmu, first, pages_count, staging, ret_moved);
 }
 
+int mmu_put_back(struct mmu *mmu, struct page_id page, void *staging)
+{
+    struct uffdio_move move = {
+        .dst = run_address(mmu, page),
+        .src = (uint64_t)(uintptr_t)staging,
+        .len = PAGE_BYTES,
+    };
+
+    ASSERT(mmu->features.has_move);
+    while (ioctl(mmu->fd, UFFDIO_MOVE, &move) != 0) {
+        if (errno == EBUSY || errno == EINVAL) { /* shared by fork, or the program may not write there now */
+            int error = mmu_copy(mmu, page, 1, staging, true);
+
+            if (error == 0)
+                mmu_staging_clear(mmu, staging, 0, 1);
+            return error;
+        }
+        if (errno != EAGAIN)
+            return error_set(-errno, "put page 0x%llx back: %s", (unsigned long long)page.index, strerror(errno));
+        move.move = 0;
+    }
+    return 0;
+}
+
 /* ---- staging -------------------------------------------------------------------------------------------------------
  */
 

@@ -284,6 +284,30 @@ static void test_protected_pages_are_copied(void **state)
     assert_true(page_is_filled(page_bytes(fixture, FIRST + 2), FIRST + 2));
 }
 
+static void test_pages_go_back_from_staging(void **state)
+{
+    struct fixture *fixture = *state;
+    struct toucher toucher;
+    void *staging;
+    unsigned moved;
+
+    if (!fixture->features.has_move)
+        skip();
+    prepare(fixture, RUN);
+    ok(mmu_staging_create(fixture->mmu, RUN, &staging));
+    ok(mmu_take_out(fixture->mmu, page_of(FIRST), RUN, staging, &moved));
+    toucher_start(&toucher, page_bytes(fixture, FIRST), true, 0xee);
+    assert_int_equal(fault_wait(fixture).kind, MMU_FAULT_MISSING);
+    ok(mmu_put_back(fixture->mmu, page_of(FIRST), staging));
+    assert_int_equal(toucher_join(&toucher), 0);
+    assert_int_equal(*page_bytes(fixture, FIRST), 0xee);
+    assert_int_equal(mprotect(page_bytes(fixture, FIRST + 1), PAGE_BYTES, PROT_READ), 0);
+    ok(mmu_put_back(fixture->mmu, page_of(FIRST + 1), (uint8_t *)staging + PAGE_BYTES));
+    assert_true(page_is_filled(page_bytes(fixture, FIRST + 1), FIRST + 1));
+    ok(mmu_take_out(fixture->mmu, page_of(FIRST), 2, staging, &moved)); /* the places are ready again */
+    assert_int_equal(moved, 2);
+}
+
 /* A locked page stays, writable. */
 static void test_locked_page_stays(void **state)
 {
@@ -418,6 +442,7 @@ static void test_eviction_loses_no_store(void **state)
         cmocka_unit_test_setup_teardown(test_page_that_was_shared_by_fork_is_moved, open, close_fixture),              \
         cmocka_unit_test_setup_teardown(test_protected_pages_are_copied, open, close_fixture),                         \
         cmocka_unit_test_setup_teardown(test_locked_page_stays, open, close_fixture),                                  \
+        cmocka_unit_test_setup_teardown(test_pages_go_back_from_staging, open, close_fixture),                         \
         cmocka_unit_test_setup_teardown(test_eviction_loses_no_store, open, close_fixture)
 
 int main(void)
