@@ -7,8 +7,8 @@
  * memory too and a free never touches the block. A thread is given an arena by turns when it first allocates.
  *
  * What is freed should leave the charge soon, or cold garbage would be written to a lower tier: jemalloc gives it back
- * within a second. Address ranges below 2 MiB are emptied but kept by the arena (retain), so that the map of the
- * process does not fall into small pieces. Large blocks are not jemalloc's (heap_large.c).
+ * within a tenth of a second. Address ranges below 2 MiB are emptied but kept by the arena (retain), so that the map of
+ * the process does not fall into small pieces. Large blocks are not jemalloc's (heap_large.c).
  */
 #include "shim/heap.h"
 #include "shim/raw.h"
@@ -23,7 +23,7 @@
 
 /* One automatic arena, 0; the program's MALLOC_CONF does not reach us (heap_jemalloc.c). */
 const char *je_malloc_conf = "narenas:1,oversize_threshold:0,background_thread:false,retain:true,"
-                             "dirty_decay_ms:1000,muzzy_decay_ms:0,dss:disabled,abort:false,abort_conf:false";
+                             "dirty_decay_ms:100,muzzy_decay_ms:0,dss:disabled,abort:false,abort_conf:false";
 
 struct heap heap;
 _Thread_local int heap_thread __attribute__((tls_model("initial-exec"))) = HEAP_THREAD_NEW;
@@ -192,8 +192,13 @@ bool heap_wants(size_t size, const void *caller)
 {
     int before = errno;
 
-    if (shim_caller_is_libc(caller) || heap_thread == HEAP_THREAD_OTHER || !shim_active())
+    if (heap_thread == HEAP_THREAD_OTHER || shim_caller_is_libc(caller))
         return false;
+    if (!shim_active()) {
+        if (atomic_load_explicit(&shim.state, memory_order_relaxed) == SHIM_INERT)
+            heap_thread = HEAP_THREAD_OTHER; /* for good */
+        return false;
+    }
     if (heap_thread == HEAP_THREAD_NEW)
         thread_enter();
     errno = before;

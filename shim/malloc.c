@@ -46,6 +46,8 @@ static void *or_no_memory(void *memory)
 
 void *heap_allocate(size_t size, const void *caller)
 {
+    if (heap_thread == HEAP_THREAD_OTHER)
+        return plain_malloc(size);
     if (heap_serves(size, caller))
         return je_malloc(heap_at_least(size));
     if (!heap_wants(size, caller))

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 void check_failed(const char *condition, const char *file, int line)
@@ -69,4 +70,24 @@ bool is_managed(const void *address)
 
     pthread_once(&once, find_once);
     return (uintptr_t)address >= range_begin && (uintptr_t)address < range_end;
+}
+
+bool expect_evictions(void)
+{
+    return getenv("EXPECT_EVICTIONS") != NULL;
+}
+
+size_t absent_pages(const void *memory, size_t size)
+{
+    uintptr_t begin = ((uintptr_t)memory + 4095) & ~(uintptr_t)4095;
+    uintptr_t end = ((uintptr_t)memory + size) & ~(uintptr_t)4095;
+    size_t count = 0;
+
+    for (; begin < end; begin += 4096) {
+        unsigned char resident = 0;
+
+        CHECK(mincore((void *)begin, 4096, &resident) == 0);
+        count += (resident & 1) == 0;
+    }
+    return count;
 }

@@ -6,6 +6,7 @@
 #define TIERMESH_TESTS_SHIM_CHECK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,5 +25,11 @@ bool is_managed(const void *address);
 /* Agrees with is_managed() where the library is active, and holds for everything else. */
 #define CHECK_MANAGED(address)     CHECK(!expect_managed() || is_managed(address))
 #define CHECK_NOT_MANAGED(address) CHECK(!is_managed(address))
+
+/* The test is run with EXPECT_EVICTIONS: the budget is so small that memory must be absent. */
+bool expect_evictions(void);
+
+/* How many of the whole pages in these bytes are not in memory. */
+size_t absent_pages(const void *memory, size_t size);
 
 #endif

@@ -22,6 +22,13 @@ tiermesh_test(NAME heap_operators SOURCES operators.cpp ${heap_check} LABELS shi
 set_target_properties(heap_operators PROPERTIES CXX_STANDARD 17)
 add_dependencies(heap_libraries heap_module)
 
+# Over the runtime, with a budget that everything outgrows.
+function(heap_evicting name)
+    tiermesh_test(NAME heap_${name}_evicting COMMAND ${ARGN} LABELS shim TIMEOUT 120
+        ENVIRONMENT LD_PRELOAD=$<TARGET_FILE:tiermesh-preload> DSM_PRELOAD=1 DSM_DDR=8M DSM_CXL=1G EXPECT_MANAGED=1
+        EXPECT_EVICTIONS=1)
+endfunction()
+
 heap_modes(family heap_family)
 tiermesh_test(NAME heap_fixed SOURCES family.c ${heap_check} LABELS shim)
 target_compile_options(heap_fixed PRIVATE -fno-pic -fno-pie)
@@ -45,3 +52,9 @@ foreach(target heap_module heap_open_calls)
     set_target_properties(${target} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
         C_VISIBILITY_PRESET default)
 endforeach()
+
+heap_evicting(family heap_family)
+heap_evicting(threads heap_threads 3)
+heap_evicting(libraries heap_libraries $<TARGET_FILE:heap_module>)
+heap_evicting(operators heap_operators)
+heap_evicting(forks heap_forks 20)

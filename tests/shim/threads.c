@@ -125,6 +125,7 @@ int main(int count, char **arguments)
     int thread_count = count > 2 ? atoi(arguments[2]) : 8;
     pthread_t threads[64];
     time_t end = time(NULL) + seconds;
+    size_t absent = 0;
 
     CHECK(thread_count <= 64);
     CHECK(pthread_key_create(&key, destroy) == 0);
@@ -134,11 +135,15 @@ int main(int count, char **arguments)
         for (int i = 0; i < thread_count; i++)
             CHECK(pthread_join(threads[i], NULL) == 0);
     }
+    for (size_t i = 0; i < SLOTS; i++)
+        if (slots[i] != NULL)
+            absent += absent_pages(slots[i], slots[i]->size);
     for (size_t i = 0; i < SLOTS; i++) {
         if (slots[i] != NULL)
             CHECK(holds(slots[i]));
         free(slots[i]);
     }
+    CHECK(!expect_evictions() || absent > 0);
     printf("%lu blocks\n", atomic_load(&done));
     return atomic_load(&done) > 0 ? 0 : 1;
 }
