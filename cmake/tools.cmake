@@ -11,11 +11,17 @@ endif()
 
 add_library(tm_agent STATIC ${agent_sources} ${CMAKE_SOURCE_DIR}/runtime/config.c)
 target_include_directories(tm_agent PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include)
-target_link_libraries(tm_agent PUBLIC tm_cluster tm_base)
+target_link_libraries(tm_agent PUBLIC tm_cluster tm_mmu tm_base)
 
 set(tools ${CMAKE_SOURCE_DIR}/tools)
-add_executable(dsmrun ${tools}/dsmrun.c ${tools}/guard.c ${tools}/hosts.c ${tools}/launch.c ${tools}/options.c
-    ${tools}/output.c ${tools}/program.c)
+add_executable(dsmrun ${tools}/dsmrun.c ${tools}/elf.c ${tools}/guard.c ${tools}/hosts.c ${tools}/launch.c
+    ${tools}/options.c ${tools}/output.c ${tools}/preload.c ${tools}/program.c ${tools}/summary.c)
 target_link_libraries(dsmrun PRIVATE tm_agent)
-install(TARGETS dsmrun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES ${CMAKE_SOURCE_DIR}/docs/man/dsmrun.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+# Where the preload library is when dsmrun is installed; a build with a sanitizer has none.
+target_compile_definitions(dsmrun PRIVATE TIERMESH_LIBDIR="${CMAKE_INSTALL_LIBDIR}"
+    TIERMESH_HAS_PRELOAD=$<TARGET_EXISTS:tiermesh-preload>)
+add_executable(dsmctl ${tools}/dsmctl.c ${tools}/summary.c)
+target_link_libraries(dsmctl PRIVATE tm_agent)
+install(TARGETS dsmrun dsmctl RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/docs/man/dsmrun.1 ${CMAKE_SOURCE_DIR}/docs/man/dsmctl.1
+    DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

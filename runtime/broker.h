@@ -104,6 +104,9 @@ int broker_tier_loop(struct broker *broker, struct tier *tier, struct loop *loop
 /* The end of the connection: all slots of this process are given back. NULL is allowed. */
 void broker_close(struct broker *broker);
 
+/* Can programs of this user have a userfaultfd? 0; -EPERM, -ENOSYS with a sentence that says what would help. */
+int broker_userfaultfd_check(void) MUST_USE;
+
 /* ---- server: dsmrun ---------------------------------------------------------------------------------------------- */
 
 struct broker_server;

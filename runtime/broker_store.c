@@ -9,6 +9,7 @@
 #include "runtime/broker_store.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "mmu/mmu.h"
 #include "tiers/nvme_file.h"
 #include "tiers/shared_slots.h"
 #include "tiers/slots.h"
@@ -26,6 +27,14 @@
 #endif
 
 #define READ_TRIES 4
+
+int broker_userfaultfd_check(void)
+{
+    const struct mmu_switches switches = {.no_continue_wp = true};
+    struct mmu_features features;
+
+    return mmu_features_probe(&switches, &features);
+}
 
 /* A memfd of that size for good, so that nobody can cut it off under who maps it. */
 static int memory_open(const char *name, size_t size_bytes, int *ret_fd)

@@ -9,10 +9,12 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "runtime/agent.h"
+#include "runtime/broker.h"
 #include "tools/guard.h"
 #include "tools/launch.h"
 #include "tools/options.h"
 #include "tools/output.h"
+#include "tools/preload.h"
 #include "tools/program.h"
 
 #include <errno.h>
@@ -31,7 +33,7 @@
 
 #define EXIT_TIMEOUT 124
 #define GRACE_NS     5000000000u /* between SIGTERM and SIGKILL */
-#define POLL_MAX     (AGENT_POLL_MAX + 2 * NODES_MAX + 2)
+#define POLL_MAX     (AGENT_POLL_MAX + 2 * NODES_MAX + 3)
 
 /* What is typed at a terminal, on its way to rank 0. */
 struct relay {
@@ -46,6 +48,7 @@ struct job {
     struct agent *agent;
     char agent_address[AGENT_ADDRESS_MAX];
     struct launch launch;
+    struct preload preload;
     int signals; /* signalfd */
     struct launched ranks[NODES_MAX];
     bool is_running[NODES_MAX];
@@ -167,6 +170,11 @@ static void signal_handle(struct job *job, int signal_number)
         say("second interrupt: killing all ranks");
         signal_number = SIGKILL;
     }
+    if (signal_number == SIGUSR2 && job->preload.is_active) {
+        /* Most programs would end by it. */
+        preload_report(&job->preload);
+        return;
+    }
     signal_all(job, signal_number);
 }
 
@@ -248,6 +256,8 @@ static int poll_timeout_ms(const struct job *job)
         deadline_ns = job->timeout_ns;
     if (deadline_ns > job->kill_ns)
         deadline_ns = job->kill_ns;
+    if (job->preload.broker != NULL && deadline_ns > broker_server_deadline_ns(job->preload.broker))
+        deadline_ns = broker_server_deadline_ns(job->preload.broker);
     if (deadline_ns <= now_ns)
         return 0;
     return deadline_ns - now_ns > 60000000000u ? 60000 : (int)((deadline_ns - now_ns) / 1000000 + 1);
@@ -278,6 +288,9 @@ static void job_run(struct job *job)
         const struct pollfd *input = NULL;
 
         descriptors[count++] = (struct pollfd){.fd = job->signals, .events = POLLIN};
+        if (job->preload.broker != NULL)
+            descriptors[count++] =
+                (struct pollfd){.fd = broker_server_descriptor(job->preload.broker), .events = POLLIN};
         for (unsigned i = 0; i < 2 * job->options.nodes_count; i++)
             count += stream_poll(&job->streams[i], &descriptors[count]);
         if (job->relay.is_open && job->relay.used == 0) {
@@ -289,6 +302,8 @@ static void job_run(struct job *job)
         if (poll(descriptors, (nfds_t)count, poll_timeout_ms(job)) < 0)
             continue;
         agent_serve(job->agent);
+        if (job->preload.broker != NULL)
+            broker_server_serve(job->preload.broker);
         streams_move(job);
         if (job->relay.is_open)
             relay_move(&job->relay, input != NULL && input->revents != 0);
@@ -393,6 +408,17 @@ static int job_open(struct job *job)
         return EX_UNAVAILABLE;
     }
     job->launch.directory = agent_directory(job->agent);
+    job->launch.variables = job->preload.variables;
+    if (job->preload.is_active) {
+        int status = preload_open(&job->preload, job->launch.directory);
+
+        if (status != 0) {
+            say("%s", error_text());
+            return status;
+        }
+        if (job->launch.directory == NULL)
+            job->launch.directory = job->preload.directory;
+    }
     if (job->options.is_verbose)
         say("job of %u, agent at %s", nodes_count, job->agent_address);
     return 0;
@@ -403,6 +429,8 @@ static void job_close(struct job *job)
     guard_end_descendants(child_ended, job);
     if (job->agent != NULL)
         job_drain(job);
+    if (job->preload.is_active)
+        preload_close(&job->preload);
     if (job->agent != NULL && agent_directory(job->agent) != NULL)
         guard_remove_directory(agent_directory(job->agent));
     agent_destroy(job->agent);
@@ -410,12 +438,25 @@ static void job_close(struct job *job)
     explicit_bzero(job->launch.key, sizeof(job->launch.key));
 }
 
-static int program_check(const struct options *options)
+static int program_check(struct job *job)
 {
-    char path[PATH_MAX];
-
+    const struct options *options = &job->options;
+    char path[PATH_MAX] = "";
     /* Another machine has its own files: the guard there looks. */
-    return options->hosts.count > 0 ? 0 : program_find(options->program[0], path, sizeof(path));
+    int found = options->hosts.count > 0 ? 0 : program_find(options->program[0], path, sizeof(path));
+
+    return preload_decide(&job->preload, options, path, found);
+}
+
+/* The broker needs two descriptors for each process of the job; the ranks get the limit that we got. */
+static void files_limit_raise(struct job *job)
+{
+    struct rlimit raised;
+
+    (void)getrlimit(RLIMIT_NOFILE, &job->launch.files);
+    raised = job->launch.files;
+    raised.rlim_cur = raised.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &raised);
 }
 
 static int job_status(const struct job *job)
@@ -434,7 +475,8 @@ int main(int argc, char **argv)
         return status;
     log_configure(job.options.is_verbose ? LOG_INFO : LOG_WARN, "dsmrun");
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-    status = program_check(&job.options);
+    files_limit_raise(&job);
+    status = program_check(&job);
     if (status != 0) {
         say("%s", error_text());
         goto free_options;

@@ -8,6 +8,7 @@
  */
 #include "tools/guard.h"
 #include "base/error.h"
+#include "tools/launch.h"
 #include "tools/program.h"
 
 #include <dirent.h>
@@ -26,7 +27,8 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#define KEY_BYTES 32
+#define KEY_BYTES     32
+#define KEY_FD_LOWEST 100
 
 struct guard {
     int control;
@@ -105,7 +107,15 @@ static int key_take(int control)
             return error_set(EX_PROTOCOL, "dsmrun ended before it handed over the job's key");
         have += (size_t)got;
     }
+    /* High, where a program that knows nothing of us does not count on a number. */
     fd = memfd_create("tiermesh-key", 0);
+    if (fd >= 0 && fd < KEY_FD_LOWEST) {
+        int high = fcntl(fd, F_DUPFD, KEY_FD_LOWEST);
+
+        if (high >= 0)
+            close(fd);
+        fd = high >= 0 ? high : fd;
+    }
     if (fd < 0 || write(fd, key, sizeof(key)) != (ssize_t)sizeof(key))
         return error_set(EX_OSERR, "a file in memory for the job's key: %s", strerror(errno));
     explicit_bzero(key, sizeof(key));
@@ -113,6 +123,17 @@ static int key_take(int control)
     if (setenv("DSM_KEY_FD", number, 1) < 0)
         return error_set(EX_OSERR, "no memory for the environment");
     return 0;
+}
+
+/* The preload library is the program's alone. */
+static void preload_set(void)
+{
+    const char *libraries = getenv(LAUNCH_PRELOAD_VARIABLE);
+
+    if (libraries != NULL)
+        (void)setenv("LD_PRELOAD", libraries, 1);
+    (void)unsetenv(LAUNCH_PRELOAD_VARIABLE);
+    (void)unsetenv(LAUNCH_UNMANAGED_VARIABLE);
 }
 
 /* In the child. Becomes the program, or says why not. */
@@ -126,6 +147,7 @@ static _Noreturn void program_run(const char *path, char **words, pid_t guard)
     if (getppid() != guard)
         _exit(128 + SIGKILL); /* it died before the line above could see it */
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    preload_set();
     execvp(path, words);
     fprintf(stderr, "dsmrun: cannot run %s: %s\n", path, strerror(errno));
     _exit(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
@@ -137,6 +159,8 @@ static int program_start(struct guard *guard, char **words)
     pid_t self = getpid();
     int status = program_find(words[0], path, sizeof(path));
 
+    if (status == EX_NOPERM && getenv(LAUNCH_UNMANAGED_VARIABLE) != NULL)
+        status = 0;
     if (status != 0)
         return status;
     guard->program = fork();

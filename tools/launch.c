@@ -7,6 +7,7 @@
  */
 #include "tools/launch.h"
 #include "base/error.h"
+#include "runtime/broker.h"
 #include "tools/guard.h"
 
 #include <arpa/inet.h>
@@ -55,6 +56,8 @@ static void set_number(const char *name, unsigned value)
 
 static _Noreturn void run_guard(const struct launch *launch, unsigned rank, const char *self, int control)
 {
+    static const char *const outer[] = {"DSM_PRELOAD", BROKER_PATH_VARIABLE, BROKER_KEY_VARIABLE,
+                                        LAUNCH_PRELOAD_VARIABLE, LAUNCH_UNMANAGED_VARIABLE};
     const struct options *options = launch->options;
     char number[16], guard_word[] = GUARD_WORD, nowhere[] = "-", name[] = "dsmrun";
     unsigned words = 0;
@@ -65,8 +68,15 @@ static _Noreturn void run_guard(const struct launch *launch, unsigned rank, cons
     argv = calloc(words + 5, sizeof(*argv));
     if (argv == NULL)
         _exit(EX_OSERR);
+    /* Of a job around this one. */
+    for (size_t i = 0; i < ARRAY_COUNT(outer); i++)
+        (void)unsetenv(outer[i]);
     for (unsigned i = 0; i < options->settings_count; i++)
         (void)putenv(options->settings[i]);
+    for (unsigned i = 0; i < LAUNCH_VARIABLES_MAX && launch->variables[i] != NULL; i++)
+        (void)putenv(launch->variables[i]);
+    if (options->is_unmanaged_allowed)
+        (void)setenv(LAUNCH_UNMANAGED_VARIABLE, "1", 1);
     set_number("DSM_RANK", rank);
     set_number("DSM_SIZE", options->nodes_count);
     (void)setenv("DSM_AGENT", launch->agent_address, 1);
@@ -97,7 +107,17 @@ static void put_quoted(FILE *command, const char *word)
 
 static bool is_of_this_job(const char *variable)
 {
-    static const char *const names[] = {"DSM_RANK=", "DSM_SIZE=", "DSM_AGENT=", "DSM_KEY_FD="};
+    static const char *const names[] = {
+        "DSM_RANK=",
+        "DSM_SIZE=",
+        "DSM_AGENT=",
+        "DSM_KEY_FD=",
+        "DSM_PRELOAD=",
+        BROKER_PATH_VARIABLE "=",
+        BROKER_KEY_VARIABLE "=",
+        LAUNCH_PRELOAD_VARIABLE "=",
+        LAUNCH_UNMANAGED_VARIABLE "=",
+    };
 
     for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
         if (strncmp(variable, names[i], strlen(names[i])) == 0)
@@ -158,6 +178,7 @@ static _Noreturn void run_child(const struct launch *launch, unsigned rank, cons
         (ends->error >= 0 && dup2(ends->error, STDERR_FILENO) < 0))
         _exit(EX_OSERR);
     (void)sigprocmask(SIG_SETMASK, &launch->mask, NULL);
+    (void)setrlimit(RLIMIT_NOFILE, &launch->files);
     if (host == NULL)
         run_guard(launch, rank, self, ends->control);
     /* Out of the terminal's process group, and not left waiting for an answer when dsmrun is killed. */

@@ -8,9 +8,15 @@
 #include "tools/options.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
-#define LAUNCH_KEY_BYTES   32
-#define LAUNCH_ADDRESS_MAX 256
+#define LAUNCH_KEY_BYTES     32
+#define LAUNCH_ADDRESS_MAX   256
+#define LAUNCH_VARIABLES_MAX 8
+/* What the guard sets as LD_PRELOAD for the program alone. */
+#define LAUNCH_PRELOAD_VARIABLE "DSM_LD_PRELOAD"
+/* Set: the guard starts a program that gains privileges, too. */
+#define LAUNCH_UNMANAGED_VARIABLE "DSM_UNMANAGED"
 
 /* What all ranks of the job have in common. */
 struct launch {
@@ -18,7 +24,9 @@ struct launch {
     const char *agent_address;
     const char *directory; /* NULL: none */
     uint8_t key[LAUNCH_KEY_BYTES];
-    sigset_t mask; /* what children start with */
+    char *const *variables; /* more of the ranks' environment, on this machine; LAUNCH_VARIABLES_MAX, the rest NULL */
+    sigset_t mask;          /* what children start with */
+    struct rlimit files;    /* likewise */
     bool is_output_piped;
     bool is_input_piped; /* rank 0's */
 };

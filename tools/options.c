@@ -26,10 +26,14 @@ enum option_id {
     OPTION_KILL_ON_FAILURE,
     OPTION_LAUNCHER,
     OPTION_NVME,
+    OPTION_PRELOAD,
+    OPTION_PRELOAD_ORDER,
     OPTION_SET,
+    OPTION_SUMMARY,
     OPTION_TAG_OUTPUT,
     OPTION_TIMEOUT,
     OPTION_TRANSPORT,
+    OPTION_UNMANAGED,
     OPTION_VERSION,
 };
 
@@ -48,6 +52,10 @@ static const struct option_row rows[] = {
     {OPTION_TRANSPORT, "transport", "NAME", "auto, shm or tcp"},
     {OPTION_SET, "set", "NAME=VALUE", "set any option of docs/CONFIG.md on each node; may be repeated"},
     {'x', "export", "VAR[=VALUE]", "give the nodes this environment variable; may be repeated"},
+    {OPTION_PRELOAD, "preload", "WHEN", "manage programs that are not nodes: auto (default), on, off"},
+    {OPTION_PRELOAD_ORDER, "preload-order", "WHERE", "first or last among the libraries of LD_PRELOAD"},
+    {OPTION_UNMANAGED, "unmanaged", NULL, "run a program that cannot be managed as it is"},
+    {OPTION_SUMMARY, "summary", "WHEN", "figures of managed processes at their end: auto, on, off or a file"},
     {'H', "host", "A,B:2", "run on these hosts, B with 2 slots, through the launcher"},
     {OPTION_HOSTFILE, "hostfile", "FILE", "hosts from a file: one a line, with slots=N or :N"},
     {OPTION_LAUNCHER, "launcher", "CMD", "run CMD host 'command' for each remote node (default ssh)"},
@@ -76,7 +84,7 @@ static void print_help(void)
     }
     puts(
         "\nThe exit status is that of the first node that failed (128 + signal), 124 after --timeout, 127 or 126 when\n"
-        "the program is not found or cannot be run, else 0. dsmrun(1) has the rest.");
+        "the program is not found or cannot be run, 64 when it cannot be managed, else 0. dsmrun(1) has the rest.");
 }
 
 /* How many single-character edits lead from a to b. */
@@ -214,6 +222,39 @@ static int parse_timeout(const char *text, uint64_t *ret_timeout_ns)
     return 0;
 }
 
+/* Which of the words it is: 0, 1, ... */
+static int parse_word(const char *option, const char *text, const char *const words[], int count, int *ret_index)
+{
+    for (int i = 0; i < count; i++) {
+        if (strcmp(text, words[i]) == 0) {
+            *ret_index = i;
+            return 0;
+        }
+    }
+    return error_set(-EINVAL, "--%s %s: it takes %s%s%s%s%s", option, text, words[0], count > 2 ? ", " : "",
+                     count > 2 ? words[1] : "", " or ", words[count - 1]);
+}
+
+static int parse_preload(struct options *options, const char *text)
+{
+    static const char *const words[] = {"auto", "on", "off"};
+    int index = 0;
+    int result = parse_word("preload", text, words, 3, &index);
+
+    options->preload = (enum preload_mode)index;
+    return result;
+}
+
+static int parse_preload_order(struct options *options, const char *text)
+{
+    static const char *const words[] = {"first", "last"};
+    int index = 0;
+    int result = parse_word("preload-order", text, words, 2, &index);
+
+    options->is_preload_last = index == 1;
+    return result;
+}
+
 static int apply(struct options *options, struct dsm_config *config, int id, char *argument)
 {
     switch (id) {
@@ -227,6 +268,16 @@ static int apply(struct options *options, struct dsm_config *config, int id, cha
         return node_option(options, config, "nvme", argument);
     case OPTION_TRANSPORT:
         return node_option(options, config, "transport", argument);
+    case OPTION_PRELOAD:
+        return parse_preload(options, argument);
+    case OPTION_PRELOAD_ORDER:
+        return parse_preload_order(options, argument);
+    case OPTION_UNMANAGED:
+        options->is_unmanaged_allowed = true;
+        return 0;
+    case OPTION_SUMMARY:
+        options->summary = argument;
+        return argument[0] == '\0' ? error_set(-EINVAL, "--summary: auto, on, off or a file is needed") : 0;
     case OPTION_SET:
         return node_option_set(options, config, argument);
     case 'x':
@@ -335,7 +386,7 @@ static bool check_whole(struct options *options, int *ret_exit)
 bool options_parse(int argc, char **argv, struct options *ret_options, int *ret_exit)
 {
     struct dsm_config *config = calloc(1, sizeof(*config));
-    struct options options = {.launcher = "ssh"};
+    struct options options = {.launcher = "ssh", .summary = "auto"};
     bool is_fine = false;
 
     if (config == NULL) {
@@ -346,6 +397,8 @@ bool options_parse(int argc, char **argv, struct options *ret_options, int *ret_
         *ret_exit = EX_CONFIG;
     } else {
         is_fine = parse_words(argc, argv, &options, config, ret_exit);
+        options.nvme_bytes = config->nvme_bytes;
+        memcpy(options.nvme_path, config->nvme_path, sizeof(options.nvme_path));
     }
     free(config);
     options.program = argv + optind;

@@ -5,7 +5,14 @@
 #ifndef TIERMESH_TOOLS_OPTIONS_H
 #define TIERMESH_TOOLS_OPTIONS_H
 
+#include "runtime/config.h"
 #include "tools/hosts.h"
+
+enum preload_mode {
+    PRELOAD_AUTO, /* programs that are not nodes by themselves */
+    PRELOAD_ON,
+    PRELOAD_OFF,
+};
 
 struct options {
     unsigned nodes_count;
@@ -16,6 +23,12 @@ struct options {
     bool is_failure_fatal; /* --kill-on-failure */
     bool is_verbose;
     uint64_t timeout_ns; /* 0: none */
+    enum preload_mode preload;
+    bool is_preload_last;      /* behind other preload libraries */
+    bool is_unmanaged_allowed; /* --unmanaged */
+    const char *summary;       /* auto, on, off, or a file */
+    uint64_t nvme_bytes;       /* of the nodes' options */
+    char nvme_path[CONFIG_TEXT_MAX];
     unsigned settings_count;
     char **settings; /* "NAME=VALUE": for every node's environment */
     char **program;  /* ends with NULL */

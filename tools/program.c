@@ -14,6 +14,14 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+bool program_is_privileged(const char *path)
+{
+    struct stat file;
+
+    return stat(path, &file) == 0 && ((file.st_mode & (S_ISUID | S_ISGID)) != 0 ||
+                                      getxattr(path, "security.capability", NULL, 0) > 0);
+}
+
 /* 0, or an exit status with a sentence. */
 static int file_check(const char *path)
 {
@@ -28,7 +36,7 @@ static int file_check(const char *path)
         return error_set(EXIT_NOT_EXECUTABLE, "cannot run %s: it is a directory", path);
     if (!S_ISREG(file.st_mode) || access(path, X_OK) < 0)
         return error_set(EXIT_NOT_EXECUTABLE, "cannot run %s: it is not executable (chmod +x)", path);
-    if ((file.st_mode & (S_ISUID | S_ISGID)) != 0 || getxattr(path, "security.capability", NULL, 0) > 0)
+    if (program_is_privileged(path))
         return error_set(EX_NOPERM,
                          "%s gains privileges when it starts (set-user-id, set-group-id or file capabilities): the "
                          "system then ignores what dsmrun tells it; start dsmrun with these privileges instead",

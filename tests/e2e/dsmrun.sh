@@ -106,7 +106,7 @@ case_exit_status() {
     expect 126 "$dsmrun" /
     cp /bin/true privileged
     chmod u+s privileged
-    expect 77 "$dsmrun" ./privileged
+    expect 77 "$dsmrun" --preload off ./privileged
     expect_word err 'privileges'
     printf 'exit 4\n' >script
     chmod +x script
@@ -208,7 +208,8 @@ case_input() {
 case_signals() {
     for signal in TERM USR1 USR2 HUP INT; do
         rm -f ready
-        start -n 2 sh -c "trap 'echo got; exit 20' $signal; echo r >>ready; while :; do sleep 0.05; done"
+        # To nodes, that is: what is managed does not get SIGUSR2.
+        start --preload off -n 2 sh -c "trap 'echo got; exit 20' $signal; echo r >>ready; while :; do sleep 0.05; done"
         eventually 10 lines_are ready 2
         kill -s "$signal" "$pid"
         ended 20
