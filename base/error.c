@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/error.h"
+#include "base/types.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-static _Thread_local char last_text[512];
+static _Thread_local char last_text[512] TLS_STATIC;
 
 int error_set(int code, const char *format, ...)
 {

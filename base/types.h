@@ -17,6 +17,9 @@
 #define EXTENT_BYTES ((size_t)1 << EXTENT_SHIFT)
 #define EXTENT_PAGES (EXTENT_BYTES / PAGE_BYTES)
 
+/* For thread storage in the preload library: reached without a call of the dynamic linker, which may take locks. */
+#define TLS_STATIC __attribute__((tls_model("initial-exec")))
+
 /* Members of a job. Sharers of a page are kept as one bit a node, exact up to this many. */
 #define NODES_MAX 64
 

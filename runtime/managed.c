@@ -27,7 +27,7 @@ uint64_t hooks_base, hooks_size_bytes;
 uint64_t hooks_malloc_threshold_bytes, hooks_mmap_threshold_bytes;
 struct managed managed_context = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static _Thread_local struct order thread_order;
+static _Thread_local struct order thread_order TLS_STATIC;
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
 

@@ -157,6 +157,9 @@ planted_preload() {
     good "the family" preload "$define" 'int hidden(void) { return getenv("A") != 0; }'
     bad "a system call" 'read is called by its libc name' preload "$define" 'int f(void) { return read(0, 0, 0); }'
     bad "a stranger" 'no_such is not libc' preload "$define" 'int f(void) { return no_such(); }'
+    bad "late thread storage" 'TLS_STATIC is missing' preload "$define" \
+        '__attribute__((noinline)) static int *g(void) { static __thread int x; return &x; }' \
+        'int *f(void) { return g(); }'
     libraries=(-Wl,--no-as-needed -lm)
     bad "another library" 'the library needs libm' preload "$define"
     libraries=()

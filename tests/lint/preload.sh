@@ -42,6 +42,9 @@ done
 calls=$(printf '#include <sys/syscall.h>\n' | "${CC:-gcc}" -E -dM - |
     sed -n 's/^#define __NR_\([a-z0-9_]*\) .*/\1/p' | sort -u)
 needed=$(nm -D --undefined-only "$library" | awk '{print $NF}')
+if grep -q '^__tls_get_addr' <<<"$needed"; then
+    finding "thread storage is reached through the dynamic linker: TLS_STATIC is missing somewhere"
+fi
 while read -r name; do
     case $name in
     *@GLIBC_*) name=${name%%@*} ;;
