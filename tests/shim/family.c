@@ -309,6 +309,42 @@ static void free_does_not_touch(size_t size, size_t count)
     free(blocks);
 }
 
+/* The kernel's answer to a read of that byte by write(2). */
+static bool is_mapped(const void *address)
+{
+    int pipes[2];
+    bool mapped;
+
+    CHECK(pipe(pipes) == 0);
+    mapped = write(pipes[1], address, 1) == 1;
+    CHECK(mapped || errno == EFAULT);
+    close(pipes[0]);
+    close(pipes[1]);
+    return mapped;
+}
+
+/* Large blocks come and go as mappings: gone is gone, and addresses that come again are new memory. */
+static void large_again(void)
+{
+    for (int round = 0; round < 5; round++) {
+        char *memory = call_malloc(100 * MIB);
+        char *other = call_malloc(40 * MIB);
+
+        for (size_t at = 0; at < 100 * MIB; at += 4096)
+            CHECK(memory[at] == 0);
+        for (size_t at = 0; at < 100 * MIB; at += 4096)
+            memory[at] = (char)(round + 1);
+        other[0] = 1;
+        memory = call_realloc(memory, 60 * MIB);
+        CHECK(memory[60 * MIB - 4096] == round + 1 && is_mapped(memory + 60 * MIB - 1));
+        CHECK(malloc_usable_size(memory) < 61 * MIB);
+        call_free(memory);
+        CHECK(!is_mapped(memory) && !is_mapped(memory + 59 * MIB));
+        CHECK(is_mapped(other));
+        call_free(other);
+    }
+}
+
 static void trimming(void)
 {
     struct mallinfo2 info;
@@ -330,6 +366,7 @@ int main(void)
     zeroes_again();
     resizing();
     growing_in_turns();
+    large_again();
     usable();
     copies();
     whose();
