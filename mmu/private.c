@@ -132,17 +132,24 @@ static int copy_out(struct mmu *mmu, struct page_id first, unsigned pages_count,
     return error;
 }
 
-/* A store meanwhile is held by the protection until the pages are gone. */
+/* Of pages that are protected: a store meanwhile is held until they are gone. */
+static int copy_protected(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging)
+{
+    int error = copy_out(mmu, first, pages_count, staging);
+
+    if (error == 0 && madvise(mmu_page_address(&mmu->window, first), run_bytes(pages_count), MADV_DONTNEED) != 0) {
+        error = refuse_out(first, errno); /* locked by the program */
+        mmu_staging_clear(mmu, staging, 0, pages_count);
+    }
+    return error;
+}
+
 static int copy_piece(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging)
 {
     int error = mmu_protect(mmu, first, pages_count, false);
 
     if (error == 0)
-        error = copy_out(mmu, first, pages_count, staging);
-    if (error == 0 && madvise(mmu_page_address(&mmu->window, first), run_bytes(pages_count), MADV_DONTNEED) != 0) {
-        error = refuse_out(first, errno); /* locked by the program */
-        mmu_staging_clear(mmu, staging, 0, pages_count);
-    }
+        error = copy_protected(mmu, first, pages_count, staging);
     if (error != 0 && mmu_protect(mmu, first, pages_count, true) != 0)
         NEVER("what was protected can be made writable again");
     return error;
@@ -173,7 +180,9 @@ static int take_out_by_copy(struct mmu *mmu, struct page_id first, unsigned page
 /*
  * What MOVE refuses with EBUSY is pinned, shared by fork, or was shared until a moment ago. A page that is mapped twice
  * cannot be pinned for writing: pinning would have given the pinner its own copy (Linux 5.19, FAULT_FLAG_UNSHARE). A
- * page mapped once is made this process's own by a write fault, which never waits for us: the page is there.
+ * page mapped once is made this process's own by a write fault, which never waits for us: the page is there. A
+ * protected one is copied: whoever pins a page to store there unprotects it first, and no store comes in between. It
+ * stays protected if it cannot go.
  */
 static int take_out_refused(struct mmu *mmu, struct page_id page, void *staging)
 {
@@ -186,9 +195,11 @@ static int take_out_refused(struct mmu *mmu, struct page_id page, void *staging)
         return error;
     if ((word & PAGEMAP_PRESENT) == 0)
         return refuse_out(page, ENOENT);
+    if ((word & PAGEMAP_PROTECTED) != 0)
+        return copy_protected(mmu, page, 1, staging);
     if ((word & PAGEMAP_ALONE) == 0)
         return copy_piece(mmu, page, 1, staging);
-    if ((word & PAGEMAP_PROTECTED) != 0 || madvise(address, PAGE_BYTES, MADV_POPULATE_WRITE) != 0)
+    if (madvise(address, PAGE_BYTES, MADV_POPULATE_WRITE) != 0)
         return refuse_out(page, EBUSY);
     moved = move_out(mmu, page, 1, staging, &error);
     return moved == 1 ? 0 : refuse_out(page, error);
@@ -288,7 +299,7 @@ int mmu_staging_create(struct mmu *mmu, unsigned pages_count, void **ret_staging
     madvise(memory, size, MADV_DONTDUMP);
     if (mmu->features.has_move)
         error = uffd_register_private(mmu, (uint64_t)(uintptr_t)memory, size);
-    else if (madvise(memory, size, MADV_DONTFORK) != 0)
+    else if (!mmu->window.is_inherited && madvise(memory, size, MADV_DONTFORK) != 0)
         error = error_set(-errno, "keep staging from children: %s", strerror(errno));
     if (error != 0) {
         munmap(memory, size);

@@ -265,6 +265,28 @@ static void test_page_that_was_shared_by_fork_is_moved(void **state)
     assert_true(page_is_filled(staging, FIRST));
 }
 
+/* Such pages that are protected since before the fork: nobody could make them this process's own. */
+static void test_protected_page_that_was_shared_by_fork_comes_out(void **state)
+{
+    struct fixture *fixture = *state;
+    struct sharing_child child;
+    void *staging;
+    unsigned moved;
+
+    for (unsigned i = 0; i < RUN; i++)
+        page_fill(page_bytes(fixture, FIRST + i), FIRST + i);
+    ok(mmu_register(fixture->mmu, page_of(FIRST), EXTENT_PAGES));
+    assert_int_equal(madvise(page_bytes(fixture, FIRST), RUN * PAGE_BYTES, MADV_DOFORK), 0);
+    ok(mmu_protect(fixture->mmu, page_of(FIRST), RUN, false));
+    fork_sharing(&child, page_bytes(fixture, FIRST));
+    assert_int_equal(join_sharing(&child), 0);
+    ok(mmu_staging_create(fixture->mmu, RUN, &staging));
+    ok(mmu_take_out(fixture->mmu, page_of(FIRST), RUN, staging, &moved));
+    assert_int_equal(moved, RUN);
+    for (unsigned i = 0; i < RUN; i++)
+        assert_true(page_is_filled((uint8_t *)staging + i * PAGE_BYTES, FIRST + i));
+}
+
 /* What the program may only read, or not even that, comes out by copying and keeps its protection. */
 static void test_protected_pages_are_copied(void **state)
 {
@@ -440,6 +462,7 @@ static void test_eviction_loses_no_store(void **state)
         cmocka_unit_test_setup_teardown(test_huge_pages_come_out_whole_and_in_pieces, open, close_fixture),            \
         cmocka_unit_test_setup_teardown(test_page_shared_by_fork_is_copied, open, close_fixture),                      \
         cmocka_unit_test_setup_teardown(test_page_that_was_shared_by_fork_is_moved, open, close_fixture),              \
+        cmocka_unit_test_setup_teardown(test_protected_page_that_was_shared_by_fork_comes_out, open, close_fixture),   \
         cmocka_unit_test_setup_teardown(test_protected_pages_are_copied, open, close_fixture),                         \
         cmocka_unit_test_setup_teardown(test_locked_page_stays, open, close_fixture),                                  \
         cmocka_unit_test_setup_teardown(test_pages_go_back_from_staging, open, close_fixture),                         \
