@@ -21,7 +21,7 @@ extern void _IO_list_resetlock(void);
 #define SIGNAL_SET_BYTES 8 /* the kernel's */
 
 /* What libc's fork() and ours need below this frame, on a stack that may be managed. */
-#define STACK_BYTES ((size_t)64 << 10)
+#define STACK_BYTES ((size_t)16 << 10)
 
 static _Thread_local int fork_error;        /* of the last hold; -EAGAIN... */
 static _Thread_local bool fork_held;        /* locks are taken */
