@@ -198,8 +198,8 @@ int mmu_take_out(struct mmu *mmu, struct page_id first, unsigned pages_count, vo
                  unsigned *ret_moved) MUST_USE;
 
 /*
- * A page that was taken out goes back to its absent place, writable, and whoever waits for it runs. Its place in staging
- * is ready again. Needs MOVE. 0 or -errno with a sentence.
+ * A page that was taken out goes back to its absent place, writable, and whoever waits for it runs. Its place in
+ * staging is ready again. Needs MOVE. 0 or -errno with a sentence.
  */
 int mmu_put_back(struct mmu *mmu, struct page_id page, void *staging) MUST_USE;
 

@@ -20,7 +20,11 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
+
+/* Pages that are looked at together when MOVE refuses one. */
+#define REFUSED_MAX 64U
 
 static int refuse_out(struct page_id page, int error)
 {
@@ -80,7 +84,7 @@ static int count_present(struct mmu *mmu, struct page_id first, unsigned pages_c
 }
 
 /* Like a debugger: also what the program may not read itself (PROT_NONE). */
-static int read_out(const struct mmu *mmu, struct page_id first, unsigned pages_count, void *bytes)
+static int read_forced(const struct mmu *mmu, struct page_id first, unsigned pages_count, void *bytes)
 {
     off_t address = (off_t)run_address(mmu, first);
     int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
@@ -93,13 +97,27 @@ static int read_out(const struct mmu *mmu, struct page_id first, unsigned pages_
     return got == (ssize_t)run_bytes(pages_count) ? 0 : refuse_out(first, EBUSY);
 }
 
-/* Staging that MOVE fills is registered: storing there would fault on ourselves. */
-static int stage(struct mmu *mmu, void *staging, const void *bytes, unsigned pages_count)
+static int read_out(const struct mmu *mmu, struct page_id first, unsigned pages_count, void *bytes)
+{
+    struct iovec to = {bytes, run_bytes(pages_count)};
+    struct iovec from = {mmu_page_address(&mmu->window, first), run_bytes(pages_count)};
+
+    if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)run_bytes(pages_count))
+        return 0;
+    return read_forced(mmu, first, pages_count, bytes);
+}
+
+/*
+ * Staging that MOVE fills is registered: storing there would fault on ourselves. Returns how many pages were copied,
+ * and in ret_error why not more (an errno; EFAULT: the program may not read the next one).
+ */
+static unsigned stage(struct mmu *mmu, void *staging, const void *bytes, unsigned pages_count, int *ret_error)
 {
     uint64_t size = run_bytes(pages_count);
     uint64_t done = 0;
 
-    while (done < size) {
+    *ret_error = 0;
+    while (done < size && *ret_error == 0) {
         struct uffdio_copy copy = {
             .dst = (uint64_t)(uintptr_t)staging + done,
             .src = (uint64_t)(uintptr_t)bytes + done,
@@ -108,24 +126,43 @@ static int stage(struct mmu *mmu, void *staging, const void *bytes, unsigned pag
         };
 
         if (ioctl(mmu->fd, UFFDIO_COPY, &copy) != 0 && errno != EAGAIN)
-            return error_set(-errno, "copy into staging: %s", strerror(errno));
+            *ret_error = errno;
         if (copy.copy > 0)
             done += (uint64_t)copy.copy;
     }
-    return 0;
+    return (unsigned)(done >> PAGE_SHIFT);
+}
+
+/* One page that the program may not read, by way of our own memory. */
+static int stage_forced(struct mmu *mmu, struct page_id page, void *staging)
+{
+    uint8_t bytes[PAGE_BYTES];
+    int error = read_forced(mmu, page, 1, bytes);
+
+    if (error == 0 && stage(mmu, staging, bytes, 1, &error) != 1)
+        error = error_set(-error, "copy into staging: %s", strerror(error));
+    return error;
 }
 
 static int copy_out(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging)
 {
-    uint8_t bytes[PAGE_BYTES];
+    unsigned done = 0;
     int error = 0;
 
     if (!mmu->features.has_move)
         return read_out(mmu, first, pages_count, staging);
-    for (unsigned i = 0; error == 0 && i < pages_count; i++) {
-        error = read_out(mmu, page_of(first.index + i), 1, bytes);
-        if (error == 0)
-            error = stage(mmu, (uint8_t *)staging + run_bytes(i), bytes, 1);
+    while (done < pages_count && error == 0) {
+        struct page_id next = page_of(first.index + done);
+        uint8_t *to = (uint8_t *)staging + run_bytes(done);
+        unsigned copied = stage(mmu, to, mmu_page_address(&mmu->window, next), pages_count - done, &error);
+
+        done += copied;
+        if (error == EFAULT) {
+            error = stage_forced(mmu, page_of(first.index + done), (uint8_t *)staging + run_bytes(done));
+            done += error == 0;
+        } else if (error != 0) {
+            error = error_set(-error, "copy into staging: %s", strerror(error));
+        }
     }
     if (error != 0)
         mmu_staging_clear(mmu, staging, 0, pages_count);
@@ -177,32 +214,66 @@ static int take_out_by_copy(struct mmu *mmu, struct page_id first, unsigned page
     return error;
 }
 
+enum refused {
+    REFUSED_ABSENT,
+    REFUSED_PROTECTED,
+    REFUSED_SHARED, /* by fork */
+    REFUSED_ALONE,
+};
+
+static enum refused refused_of(uint64_t word)
+{
+    if ((word & PAGEMAP_PRESENT) == 0)
+        return REFUSED_ABSENT;
+    if ((word & PAGEMAP_PROTECTED) != 0)
+        return REFUSED_PROTECTED;
+    return (word & PAGEMAP_ALONE) == 0 ? REFUSED_SHARED : REFUSED_ALONE;
+}
+
+/* Made this process's own by a write fault, which never waits for us: the pages are there. */
+static unsigned take_out_alone(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging,
+                               int *ret_error)
+{
+    *ret_error = EBUSY;
+    if (madvise(mmu_page_address(&mmu->window, first), run_bytes(pages_count), MADV_POPULATE_WRITE) != 0)
+        return 0;
+    return move_out(mmu, first, pages_count, staging, ret_error);
+}
+
 /*
  * What MOVE refuses with EBUSY is pinned, shared by fork, or was shared until a moment ago. A page that is mapped twice
  * cannot be pinned for writing: pinning would have given the pinner its own copy (Linux 5.19, FAULT_FLAG_UNSHARE). A
- * page mapped once is made this process's own by a write fault, which never waits for us: the page is there. A
  * protected one is copied: whoever pins a page to store there unprotects it first, and no store comes in between. It
- * stays protected if it cannot go.
+ * stays protected if it cannot go. Takes what is alike at the start of the run. Returns how many pages went.
  */
-static int take_out_refused(struct mmu *mmu, struct page_id page, void *staging)
+static unsigned take_out_refused(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging,
+                                 int *ret_error)
 {
-    void *address = mmu_page_address(&mmu->window, page);
-    unsigned moved;
-    uint64_t word;
-    int error = pagemap_read(address, 1, &word);
+    uint64_t words[REFUSED_MAX];
+    unsigned count = 1;
+    unsigned limit = pages_count < REFUSED_MAX ? pages_count : REFUSED_MAX;
+    enum refused kind;
+    int error = pagemap_read(mmu_page_address(&mmu->window, first), limit, words);
 
-    if (error != 0)
-        return error;
-    if ((word & PAGEMAP_PRESENT) == 0)
-        return refuse_out(page, ENOENT);
-    if ((word & PAGEMAP_PROTECTED) != 0)
-        return copy_protected(mmu, page, 1, staging);
-    if ((word & PAGEMAP_ALONE) == 0)
-        return copy_piece(mmu, page, 1, staging);
-    if (madvise(address, PAGE_BYTES, MADV_POPULATE_WRITE) != 0)
-        return refuse_out(page, EBUSY);
-    moved = move_out(mmu, page, 1, staging, &error);
-    return moved == 1 ? 0 : refuse_out(page, error);
+    if (error == 0) {
+        kind = refused_of(words[0]);
+        while (count < limit && refused_of(words[count]) == kind)
+            count++;
+        if (kind == REFUSED_ALONE) {
+            unsigned moved = take_out_alone(mmu, first, count, staging, &error);
+
+            *ret_error = moved > 0 ? 0 : refuse_out(first, error);
+            return moved;
+        }
+        if (kind == REFUSED_ABSENT)
+            error = refuse_out(first, ENOENT);
+        else if (kind == REFUSED_PROTECTED)
+            error = copy_protected(mmu, first, count, staging);
+        else
+            error = copy_piece(mmu, first, count, staging);
+    }
+    *ret_error = error;
+    return error == 0 ? count : 0;
 }
 
 static int take_out_by_move(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging,
@@ -221,9 +292,11 @@ static int take_out_by_move(struct mmu *mmu, struct page_id first, unsigned page
             error = 0;
             continue; /* look at the page that was refused alone */
         }
-        if (error == EBUSY)
-            error = take_out_refused(mmu, next, to);
-        else if (error == EINVAL)
+        if (error == EBUSY) {
+            done += take_out_refused(mmu, next, pages_count - done, to, &error);
+            continue;
+        }
+        if (error == EINVAL)
             error = copy_piece(mmu, next, 1, to); /* not writable by the program: MOVE wants equal mappings */
         else
             error = refuse_out(next, error);
