@@ -1,11 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-# The trap programs, each natively and under the library over nothing but the kernel.
+# The trap programs, each natively, under the library over nothing but the kernel, and over the runtime with a budget
+# that they outgrow many times: by MOVE into CXL memory, by copying as on older kernels, and by NVMe.
+set(trap_budget DSM_PRELOAD=1 DSM_DDR=4M DSM_CXL=256M TRAP_PRESSURE=10 TRAP_EVICTS=1)
 file(GLOB traps CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/trap_*.c)
 foreach(source ${traps})
     get_filename_component(trap ${source} NAME_WE)
     tiermesh_test(NAME ${trap}_native SOURCES ${source} USES PkgConfig::URING LABELS shim)
     tiermesh_test(NAME ${trap}_plain COMMAND ${trap}_native LABELS shim
         ENVIRONMENT DSM_PRELOAD=1 LD_PRELOAD=$<TARGET_FILE:tiermesh-preload-plain>)
+    tiermesh_test(NAME ${trap}_evicting COMMAND ${trap}_native LABELS shim TIMEOUT 300
+        ENVIRONMENT ${trap_budget} LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
+    # Without MOVE the kernel does not say that a page is pinned, so those are left out (docs/PRELOAD.md, T25).
+    if(NOT trap STREQUAL trap_pin)
+        tiermesh_test(NAME ${trap}_copying COMMAND ${trap}_native LABELS shim long TIMEOUT 300
+            ENVIRONMENT ${trap_budget} DSM_UFFD_MOVE=off LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
+    endif()
+    tiermesh_test(NAME ${trap}_nvme LABELS shim long TIMEOUT 300
+        COMMAND dsmrun --ddr 4M --nvme 512M:${CMAKE_BINARY_DIR} --summary off -- $<TARGET_FILE:${trap}_native>
+        ENVIRONMENT TRAP_PRESSURE=10 TRAP_EVICTS=1)
 endforeach()
 
 set(plain DSM_PRELOAD=1 LD_PRELOAD=$<TARGET_FILE:tiermesh-preload-plain>)
