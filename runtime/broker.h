@@ -41,7 +41,6 @@ struct account_stats {
     uint64_t tier_budget_pages[DSM_TIERS]; /* 0: there is no such tier */
     uint64_t metadata_bytes;
     uint64_t prefetch_used; /* predicted pages that were touched */
-    uint64_t stalled_ns;    /* waited for room, in sum over all threads */
     uint64_t limit_changes; /* budgets changed while running */
     struct stats pager;
 };

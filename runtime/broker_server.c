@@ -668,20 +668,34 @@ static void close_if_open(int fd)
         close(fd);
 }
 
-void broker_server_destroy(struct broker_server *server)
+/* Also a check on ourselves: when every account was given back, nothing may be held any more. */
+static void clients_end(struct broker_server *server)
 {
-    if (server == NULL)
-        return;
+    bool are_all_released = true;
+
     for (uint32_t i = 0; i < server->clients_used; i++) {
         struct broker_client *client = &server->clients[i];
 
         if (client->state == CLIENT_PROCESS || client->state == CLIENT_GONE) {
             tell_end(server, client);
+            if (!account_is_unused(client->account_fd) ||
+                !account_release(&server->store, client->account_fd, index_of(server, client) + 1))
+                are_all_released = false;
             close(client->account_fd);
         }
         if (client->state != CLIENT_FREE)
             close_if_open(client->fd);
     }
+    if (are_all_released && store_used(&server->store) > 0)
+        log_error("%u slots of the job's NVMe store are held by no process: this is a bug of ours",
+                  store_used(&server->store));
+}
+
+void broker_server_destroy(struct broker_server *server)
+{
+    if (server == NULL)
+        return;
+    clients_end(server);
     if (server->listeners[0] >= 0)
         (void)unlink(server->path);
     close_if_open(server->listeners[0]);

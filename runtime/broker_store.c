@@ -150,6 +150,11 @@ bool store_trim(struct store *store)
     return high <= count;
 }
 
+uint32_t store_used(const struct store *store)
+{
+    return store->table == NULL ? 0 : slot_table_recount(store->table, store->capacity);
+}
+
 /* ---- accounts ------------------------------------------------------------------------------------------------- */
 
 int account_open(const struct store *store, uint32_t id, int *ret_fd)

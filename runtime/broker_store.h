@@ -32,6 +32,8 @@ void store_close(struct store *store);
 int store_resize(struct store *store, uint64_t size_bytes) MUST_USE;
 bool store_trim(struct store *store); /* true: nothing is left to give back */
 
+uint32_t store_used(const struct store *store); /* slots, counted anew */
+
 /* A fresh account in a sealed memfd. -errno. */
 int account_open(const struct store *store, uint32_t id, int *ret_fd) MUST_USE;
 /*

@@ -569,6 +569,7 @@ static void stalls_answer(struct pager *pager)
             return;
         pager->stalls_first = (pager->stalls_first + 1) % PAGER_STALLS_MAX;
         pager->stalls_count--;
+        pager->stats.stalled_ns += now_ns > fault.stalled_ns ? now_ns - fault.stalled_ns : 0;
         if (has_room)
             pager_fault(pager, fault.page, fault.is_write, fault.thread, fault.start_ns);
         else

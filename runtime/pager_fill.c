@@ -65,6 +65,7 @@ void pager_stall(struct pager *pager, const struct stalled_fault *fault)
         return;
     }
     pager->stalls[at] = *fault;
+    pager->stalls[at].stalled_ns = os_now_ns();
     pager->stalls_count++;
     pager->stats.stalled_faults++;
 }

@@ -63,6 +63,7 @@ struct pending_send {
 struct stalled_fault {
     struct page_id page;
     uint64_t start_ns;
+    uint64_t stalled_ns; /* since when it waits for room */
     uint32_t thread;
     bool is_write;
 };

@@ -31,6 +31,7 @@ struct stats {
     uint64_t poisoned_pages;
     uint64_t pinned_pages;
     uint64_t stalled_faults;
+    uint64_t stalled_ns; /* these waited so long for room, which is part of what their sources count */
 };
 
 #endif

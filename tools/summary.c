@@ -165,7 +165,7 @@ static void add_share(struct text *text, const char *what, uint64_t part_ns, uin
 /* What the slowdown came from. */
 static void add_waits(struct text *text, const struct account_stats *stats, const char *prefix)
 {
-    uint64_t whole_ns = stats->stalled_ns;
+    uint64_t whole_ns = 0;
 
     for (int i = 0; i < DSM_SOURCES; i++)
         whole_ns += stats->pager.faults[i].sum_ns;
@@ -176,7 +176,10 @@ static void add_waits(struct text *text, const struct account_stats *stats, cons
     add(text, " in all threads");
     for (int i = 0; i < DSM_SOURCES; i++)
         add_share(text, sources[i], stats->pager.faults[i].sum_ns, whole_ns);
-    add_share(text, "for room", stats->stalled_ns, whole_ns);
+    if (stats->pager.stalled_ns > whole_ns / 200) {
+        add(text, "; of it for room in DDR ");
+        add_time(text, stats->pager.stalled_ns);
+    }
     add(text, "\n");
 }
 

@@ -26,7 +26,7 @@ static void figures(struct account_stats *stats)
     stats->tier_pages[DSM_TIER_DDR] = 30000;
     stats->tier_pages[DSM_TIER_NVME] = 100;
     stats->metadata_bytes = 3 << 20;
-    stats->stalled_ns = 500000000;
+    stats->pager.stalled_ns = 500000000;
     stats->pager.moves[DSM_TIER_DDR][DSM_TIER_NVME] = 4096;
     for (int i = 0; i < 1000; i++)
         histogram_add(&stats->pager.faults[DSM_FROM_NVME], 100000 + (uint64_t)i * 1000);

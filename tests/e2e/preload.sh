@@ -193,7 +193,7 @@ case_summary() {
         expect_word err '^dsmrun:   lies in     ddr 117 MiB of 128 MiB, zmem 0 B of 128 MiB, nvme 400 KiB of 128 MiB$'
         expect_word err '^dsmrun:   evicted     16.0 MiB, ddr to nvme 16.0 MiB$'
         expect_word err '^dsmrun:   faults      nvme  *1000   p50 .* us, p99 .* ms, longest 1.1 ms$'
-        expect_word err '^dsmrun:   waited      1.1 s in all threads, 55 % nvme, 45 % for room$'
+        expect_word err '^dsmrun:   waited      599.5 ms in all threads, 100 % nvme; of it for room in DDR 500.0 ms$'
         expect_word err '^dsmrun:   read ahead  3.9 MiB, 90 % of it used$'
         expect_word err '^dsmrun:   tables      3.0 MiB$'
     done
