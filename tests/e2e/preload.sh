@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# dsmrun and dsmctl with programs that are not nodes: `preload.sh DIRECTORY CASE`, DIRECTORY holds what was built.
+# dsmrun and dsmctl with programs that are not nodes: `preload.sh DIRECTORY CASE [ARGUMENT]`; DIRECTORY holds what was
+# built.
 # What programs compute while they are managed is for the tests of real programs.
 set -euo pipefail
 
@@ -293,4 +294,18 @@ case_userfaultfd() {
     expect 0 setpriv --reuid 65534 --clear-groups "$dsmrun" --preload off true
 }
 
-"case_$case"
+# More memory than the budget, and processes that come and go: nothing is lost, and no slot is left behind.
+case_forks() {
+    local what=$1 status=0
+    if [ "$what" = user ] && [ "$(id -u)" != 0 ]; then
+        echo "only root can become somebody else"
+        exit 77
+    fi
+    [ "$what" = killed ] && status=137
+    expect $status "$dsmrun" --ddr 8M --nvme 256M:. --summary figures "$build/tests/e2e_plain_forks" 20 "$what"
+    no_word err 'this is a bug'
+    grep -q 'ddr to nvme' figures || fail "nothing was evicted, so this shows nothing: $(cat figures)"
+    nothing_left
+}
+
+"case_$case" "${@:3}"
