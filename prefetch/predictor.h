@@ -19,12 +19,15 @@ struct predictor_ops {
     size_t state_offset;
     /*
      * Learn from the event, and propose at most `depth` pages (0: only learn). The proposal will be issued as it is, so
-     * the state may count on it. Writes first, trigger, count and stride; count stays 0 for nothing.
+     * the state may count on it until it is told of a cut. Writes first, trigger, count and stride; count stays 0 for
+     * nothing.
      * True: this predictor explains the event, and no other one is asked.
      */
     bool (*fault)(void *state, const struct prefetch_event *event, uint32_t depth, struct prefetch_run *run);
     /* Another predictor's run was taken for the event. NULL: does not matter. */
     void (*covered)(void *state, const struct prefetch_event *event, const struct prefetch_run *run);
+    /* Of its run only the first `count` pages were brought. NULL: does not matter. */
+    void (*cut)(void *state, const struct prefetch_run *run, uint32_t count);
 };
 
 /* ---- sequential.c: streams ------------------------------------------------------------------------------------ */
@@ -53,6 +56,7 @@ struct sequential {
 void sequential_init(struct sequential *sequential);
 bool sequential_fault(void *state, const struct prefetch_event *event, uint32_t depth, struct prefetch_run *run);
 void sequential_covered(void *state, const struct prefetch_event *event, const struct prefetch_run *run);
+void sequential_cut(void *state, const struct prefetch_run *run, uint32_t count);
 
 /* ---- throttle.c: is a predictor worth its pages? --------------------------------------------------------------- */
 

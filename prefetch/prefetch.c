@@ -35,8 +35,8 @@ static bool around_fault(void *state, const struct prefetch_event *event, uint32
 
 static const struct predictor_ops predictors[PREDICTORS] = {
     [PREDICTOR_SEQUENTIAL] = {"sequential", offsetof(struct prefetch, sequential), sequential_fault,
-                              sequential_covered},
-    [PREDICTOR_AROUND] = {"fault-around", 0, around_fault, NULL},
+                              sequential_covered, sequential_cut},
+    [PREDICTOR_AROUND] = {"fault-around", 0, around_fault, NULL, NULL},
 };
 
 size_t prefetch_bytes(void)
@@ -97,6 +97,13 @@ void prefetch_fault(struct prefetch *prefetch, struct page_id page, uint32_t thr
             return;
         }
     }
+}
+
+void prefetch_cut(struct prefetch *prefetch, const struct prefetch_run *run, uint32_t count)
+{
+    ASSERT(run->predictor < PREDICTORS && count <= run->count);
+    if (predictors[run->predictor].cut != NULL && count < run->count)
+        predictors[run->predictor].cut(state_of(prefetch, run->predictor), run, count);
 }
 
 void prefetch_used(struct prefetch *prefetch, uint8_t predictor)

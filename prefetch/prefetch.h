@@ -45,6 +45,9 @@ void prefetch_init(struct prefetch *prefetch, const struct prefetch_config *conf
 void prefetch_fault(struct prefetch *prefetch, struct page_id page, uint32_t thread, bool was_prefetched,
                     struct prefetch_run *ret_run);
 
+/* Only the first `count` pages of this run were brought, for want of room: the rest may be asked for again. */
+void prefetch_cut(struct prefetch *prefetch, const struct prefetch_run *run, uint32_t count);
+
 /*
  * A prefetched page was used, or left DDR unused. Say either only of pages whose touch can be seen: of a run that was
  * mapped at once that is its trigger, which then speaks for the run.

@@ -222,3 +222,17 @@ void sequential_covered(void *state, const struct prefetch_event *event, const s
         stream->high = run->first.index + run->count - 1;
     }
 }
+
+/* A stream is known by where its run ends: nothing was asked for beyond that yet. */
+void sequential_cut(void *state, const struct prefetch_run *run, uint32_t count)
+{
+    struct sequential *sequential = state;
+    uint64_t end = run->first.index + (uint64_t)((int64_t)run->stride * run->count);
+
+    for (unsigned i = 0; i < STREAMS_MAX; i++) {
+        struct stream *stream = &sequential->streams[i];
+
+        if (stream->is_used && stream->is_confirmed && stream->stride == run->stride && stream->frontier == end)
+            stream->frontier = run->first.index + (uint64_t)((int64_t)run->stride * count);
+    }
+}

@@ -309,6 +309,32 @@ static void evicted_pages_of_a_stream_are_asked_for_again(void **state)
     pager_free(pager);
 }
 
+/* Only a few pages of each run find room: the stream asks for the rest again, instead of faulting on each. */
+static void runs_that_were_cut_are_asked_for_again(void **state)
+{
+    (void)state;
+    for (int stride = -2; stride <= 2; stride++) {
+        struct pager *pager = pager_new(64, 1);
+        uint64_t page = 30000;
+
+        for (unsigned i = 0; stride != 0 && i < 3000; i++, page += (uint64_t)(int64_t)stride) {
+            struct prefetch_run run = {.count = 0};
+            uint32_t count;
+
+            if (pager->resident[page])
+                continue;
+            pager->hard++;
+            prefetch_fault(pager->prefetch, page_of(page), 1, false, &run);
+            count = run.count < 10 ? run.count : 10;
+            prefetch_cut(pager->prefetch, &run, count);
+            for (uint32_t k = 0; k < count; k++)
+                pager->resident[run.first.index + (uint64_t)((int64_t)run.stride * k)] = true;
+        }
+        assert_true(pager->hard < 3000 / 10);
+        pager_free(pager);
+    }
+}
+
 static void copies_behave_alike(void **state)
 {
     struct pager *pager = pager_new(64, 4);
@@ -382,6 +408,7 @@ int main(void)
         cmocka_unit_test(faults_bring_their_block),
         cmocka_unit_test(depth_0_is_off),
         cmocka_unit_test(evicted_pages_of_a_stream_are_asked_for_again),
+        cmocka_unit_test(runs_that_were_cut_are_asked_for_again),
         cmocka_unit_test(copies_behave_alike),
         cmocka_unit_test(random_events_give_sound_runs),
     };
