@@ -41,6 +41,8 @@ struct option_row {
 static const struct option_row options[] = {
     ROW("ddr", OPTION_SIZE, ddr_bytes, "256M", NULL, "DDR budget of this node, bytes"),
     ROW("cxl", OPTION_SIZE, cxl_bytes, "0", NULL, "CXL tier, bytes; 0 for none (emulated by DDR without a device)"),
+    ROW("zmem", OPTION_SIZE, zmem_bytes, "0", NULL, "compressed memory, bytes after compression; 0 for none"),
+    ROW("zmem.codec", OPTION_TEXT, zmem_codec, "lz4", "lz4 zstd", "how zmem compresses"),
     ROW("nvme", OPTION_TIER, nvme_bytes, "0", NULL, "NVMe tier as SIZE:DIRECTORY; 0 for none"),
     ROW("transport", OPTION_TEXT, transport, "auto", "auto shm tcp", "fabric between nodes"),
     ROW("loop", OPTION_TEXT, loop, "auto", "auto io_uring epoll", "event loop of the shard"),
@@ -69,6 +71,7 @@ static const struct option_row options[] = {
     ROW("uffd.wp_async", OPTION_SWITCH, wp_async, "on", NULL, "use asynchronous write protection if there"),
     ROW("faulty", OPTION_NUMBER, faulty_seed, "0", NULL, "test: seed of delays and cuts in the fabric; 0 for none"),
     ROW("test.disk_errors", OPTION_NUMBER, test_disk_errors, "0", NULL, "test: nvme transfers that fail"),
+    ROW("test.zmem_errors", OPTION_NUMBER, test_zmem_errors, "0", NULL, "test: pages of zmem that come back damaged"),
 };
 
 static const struct option_row *row_find(const char *name)
@@ -273,6 +276,9 @@ int config_check(const struct dsm_config *config)
     if (config->cxl_bytes > memory_bytes)
         return error_set(-ENOMEM, "CXL tier of %lu MiB is emulated by DDR and larger than this machine's %lu MiB; "
                          "lower option cxl", config->cxl_bytes >> 20, memory_bytes >> 20);
+    if (config->zmem_bytes > memory_bytes)
+        return error_set(-ENOMEM, "zmem of %lu MiB is larger than this machine's %lu MiB; lower option zmem",
+                         config->zmem_bytes >> 20, memory_bytes >> 20);
     if (config->ddr_bytes < EXTENT_BYTES)
         return error_set(-EINVAL, "DDR budget of %lu KiB is too small; option ddr takes at least 2M",
                          config->ddr_bytes >> 10);

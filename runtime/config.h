@@ -14,6 +14,8 @@
 struct dsm_config {
     uint64_t ddr_bytes;
     uint64_t cxl_bytes;          /* 0: no such tier */
+    uint64_t zmem_bytes;         /* 0: no such tier */
+    char zmem_codec[8];          /* lz4, zstd */
     uint64_t nvme_bytes;         /* 0: no such tier */
     char nvme_path[CONFIG_TEXT_MAX];
     char transport[16];          /* auto, shm, tcp */
@@ -39,6 +41,7 @@ struct dsm_config {
     bool move, poison, wp_async; /* kernel features that may be used */
     uint64_t faulty_seed;        /* 0: none; else faults are injected into the fabric */
     uint64_t test_disk_errors;   /* transfers of the nvme tier that fail, from the first on */
+    uint64_t test_zmem_errors;   /* pages that come out of zmem damaged, from the first on */
 };
 
 /* Defaults, then the environment. 0, or -EINVAL with a sentence that names the variable. */

@@ -83,6 +83,7 @@ int hooks_open(void)
     log_configure(LOG_WARN, "");
     wanted[TIER_DDR] = config->ddr_bytes;
     wanted[TIER_CXL] = config->cxl_bytes;
+    wanted[TIER_ZMEM] = config->zmem_bytes;
     limits_at_start("", wanted, managed_context.budget_bytes);
     hooks_malloc_threshold_bytes = config->preload_malloc_threshold_bytes;
     hooks_mmap_threshold_bytes = config->preload_mmap_threshold_bytes;

@@ -22,6 +22,7 @@ enum page_where {
     WHERE_FILLING = 4, /* being read from NVMe; place is the fill */
     WHERE_CXL = 5,     /* place is the slot */
     WHERE_NVME = 6,    /* place is the slot */
+    WHERE_ZMEM = 7,    /* place is the slot */
 };
 
 struct page_entry {

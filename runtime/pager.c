@@ -34,18 +34,6 @@ void pager_fail(struct pager *pager, struct page_id page, const char *why)
     pager_poison(pager, page, why);
 }
 
-void pager_forget_clean_slot(struct pager *pager, struct page_entry *entry)
-{
-    struct frame_note *note;
-
-    if (!page_has(entry, WORD_CLEAN))
-        return;
-    note = pager_note(pager, entry);
-    tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){note->clean_slot});
-    note->clean_slot = UINT32_MAX;
-    page_word_change(entry, WORD_CLEAN, 0);
-}
-
 /* Stores are allowed when the node has the right and no clean slot would be left behind. */
 bool pager_want_writable(struct pager *pager, const struct page_entry *entry, bool is_write)
 {
@@ -59,19 +47,6 @@ void pager_frame_put(struct pager *pager, struct page_entry *entry)
 {
     *pager_note(pager, entry) = (struct frame_note){.clean_slot = UINT32_MAX};
     frames_put(pager->frames, (struct frame_id){entry->place});
-}
-
-void pager_cxl_put(struct pager *pager, uint32_t slot)
-{
-    struct demotion *demotion = &pager->demotion;
-    uint32_t i = slot - demotion->from.index;
-
-    pager->cxl_pages--;
-    if (i < demotion->pages_count) {
-        demotion->cancelled[i] = true; /* its bytes are being written */
-        return;
-    }
-    tier_put(pager->config.tiers[TIER_CXL], (struct tier_slot){slot});
 }
 
 static void memory_release(struct pager *pager, struct page_id page, struct page_entry *entry)
@@ -108,11 +83,9 @@ void pager_release_bytes(struct pager *pager, struct page_id page, struct page_e
         break;
     }
     case WHERE_CXL:
-        pager_cxl_put(pager, entry->place);
-        break;
+    case WHERE_ZMEM:
     case WHERE_NVME:
-        tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){entry->place});
-        pager->nvme_pages--;
+        pager_slot_put(pager, pager_tier_of(page_where(entry)), entry->place);
         break;
     }
     page_set_where(entry, WHERE_NOWHERE, 0);
@@ -344,13 +317,15 @@ static void send_from_memory(struct pager *pager, struct node_id to, const struc
         pager->config.user.send_bytes(pager->config.user.context, to, message, bytes);
 }
 
-static void send_from_cxl(struct pager *pager, struct node_id to, const struct message *message, uint32_t slot)
+static void send_from_near(struct pager *pager, struct node_id to, const struct message *message, enum tier_kind tier,
+                           uint32_t slot)
 {
-    const void *bytes = tier_view(pager->config.tiers[TIER_CXL], (struct tier_slot){slot}, NULL);
+    _Alignas(64) uint8_t bounce[PAGE_BYTES];
+    const void *bytes = tier_view(pager->config.tiers[tier], (struct tier_slot){slot}, bounce);
 
     if (bytes == NULL) {
         send_flagged(pager, to, message, MESSAGE_POISONED);
-        pager_fail(pager, message->page, "its checksum in the CXL tier is wrong");
+        pager_fail(pager, message->page, pager_damage_text(tier));
     } else {
         pager->config.user.send_bytes(pager->config.user.context, to, message, bytes);
     }
@@ -374,7 +349,8 @@ void pager_send(struct pager *pager, struct node_id to, const struct message *me
         send_from_memory(pager, to, message);
         return;
     case WHERE_CXL:
-        send_from_cxl(pager, to, message, entry->place);
+    case WHERE_ZMEM:
+        send_from_near(pager, to, message, pager_tier_of(page_where(entry)), entry->place);
         return;
     case WHERE_NVME:
         send_later(pager, to, message);
@@ -515,7 +491,7 @@ bool pager_gather(struct pager *pager, struct page_id first, unsigned pages_coun
         struct page_entry *entry = pager_entry(pager, page);
         enum page_where where = entry == NULL ? WHERE_NOWHERE : page_where(entry);
 
-        if (where == WHERE_CXL || where == WHERE_NVME || where == WHERE_FILLING)
+        if (pager_where_is_near(where) || where == WHERE_NVME || where == WHERE_FILLING)
             all = pager_bring(pager, page, NULL) && all;
     }
     return all;
@@ -577,8 +553,8 @@ int pager_create(const struct pager_config *config, struct pager **ret_pager)
     pager->pages = config->pages;
     pager_budget_init(pager);
     error = frames_create(pager);
-    if (config->tiers[TIER_CXL] != NULL)
-        pager_cxl_low_set(pager, tier_slots_free(config->tiers[TIER_CXL]));
+    pager_tier_low_set(pager, TIER_CXL);
+    pager_tier_low_set(pager, TIER_ZMEM);
     if (error == 0)
         error = prefetch_create(pager);
     if (error == 0)
@@ -626,14 +602,6 @@ struct stats *pager_stats(struct pager *pager)
 void pager_prefetch_counters(struct pager *pager, struct prefetch_counters *ret_counters)
 {
     prefetch_counters_get(pager->prefetch, ret_counters);
-}
-
-void pager_tier_pages(struct pager *pager, uint64_t pages[TIERS])
-{
-    pages[TIER_DDR] = pager_frames_used(pager);
-    pages[TIER_CXL] = pager->cxl_pages;
-    pages[TIER_ZMEM] = 0;
-    pages[TIER_NVME] = pager->nvme_pages;
 }
 
 /* Tables are reserved whole and charged as touched: frames in use, and slots in use. */

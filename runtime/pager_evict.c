@@ -3,14 +3,16 @@
  * pager_evict.c - bytes out of memory, in batches, off the path of faults.
  *
  * Runs on the shard's thread before it blocks. A shared page is first unmapped (limbo), so that a touch is seen and
- * rescues it; private pages stay mapped until they go. A batch to CXL memory is copied at once; a batch to NVMe is
- * written from a buffer while the pages are LEAVING: a touch meanwhile takes them back, and the written slot is put.
+ * rescues it; private pages stay mapped until they go. A batch to CXL memory is copied at once, one to zmem compressed
+ * page by page, and what does not compress goes on to NVMe. A batch to NVMe is written from a buffer while the pages
+ * are LEAVING: a touch meanwhile takes them back, and the written slot is put.
  */
 #include "runtime/pager_internal.h"
 
 #include <errno.h>
 #include <string.h>
 
+#define COMPRESS_MIN   16u /* pages compressed at a time, more when most are refused, which is quick: faults wait */
 #define STALL_RETRY_NS 1000000U
 #define STALL_LIMIT_NS 2000000000U /* a fault that finds no frame for so long is answered by SIGBUS, not by a hang */
 
@@ -125,9 +127,8 @@ static void clean_left(struct pager *pager, struct page_id page)
     uint32_t slot = pager_note(pager, entry)->clean_slot;
 
     pager_frame_put(pager, entry);
-    page_set_where(entry, WHERE_NVME, slot);
+    pager_slot_set(pager, entry, TIER_NVME, slot);
     page_word_change(entry, WORD_CLEAN | WORD_WRITABLE, 0);
-    pager->nvme_pages++;
     pager->stats.dropped_pages++;
 }
 
@@ -154,23 +155,14 @@ static unsigned clean_leave(struct pager *pager, const struct batch *batch)
     return gone;
 }
 
-static int target_of(struct pager *pager, struct page_id page)
+static int target_of(struct pager *pager, struct page_id page, const struct placement_question *room)
 {
-    struct placement_question question = {.is_clean_copy = false};
+    struct placement_question question = *room;
 
     if (pager_is_shared(pager, page) &&
         pager->config.user.has_other_copy(pager->config.user.context, page)) {
         question.is_clean_copy = true;
         question.copy_is_remote = true;
-    }
-    for (int i = TIER_CXL; i < TIERS; i++) {
-        struct tier_counters counters;
-
-        if (pager->config.tiers[i] == NULL)
-            continue;
-        tier_counters_get(pager->config.tiers[i], &counters);
-        question.slots_max[i] = counters.slots_max;
-        question.slots_free[i] = tier_slots_free(pager->config.tiers[i]);
     }
     return placement_target(pager->placement, &question);
 }
@@ -244,7 +236,7 @@ bool pager_is_transferring(const struct pager *pager)
     for (unsigned i = 0; i < PAGER_FILLS_MAX; i++)
         if (pager->fills[i].pages_count != 0 && !pager->fills[i].is_parked)
             return true;
-    return pager->demotion.pages_count != 0;
+    return pager->demotions[TIER_CXL].pages_count != 0 || pager->demotions[TIER_ZMEM].pages_count != 0;
 }
 
 static bool still_leaving(struct pager *pager, const struct eviction *eviction, unsigned i)
@@ -269,21 +261,14 @@ static void pages_free(struct pager *pager, const struct page_id *pages, unsigne
 }
 
 /* The page's bytes are in the slot now, its memory is given back. */
-static void page_left(struct pager *pager, struct page_id page, enum page_where where, uint32_t slot)
+static void page_left(struct pager *pager, struct page_id page, enum tier_kind tier, uint32_t slot)
 {
     struct page_entry *entry = pager_entry(pager, page);
 
     pager_frame_put(pager, entry);
-    page_set_where(entry, where, slot);
+    pager_slot_set(pager, entry, tier, slot);
     page_word_change(entry, WORD_WRITABLE | WORD_CLEAN, 0);
-    if (where == WHERE_NVME) {
-        pager->nvme_pages++;
-        pager->stats.moves[DSM_TIER_DDR][DSM_TIER_NVME]++;
-    } else {
-        tier_owner_set(pager->config.tiers[TIER_CXL], (struct tier_slot){slot}, page);
-        pager->cxl_pages++;
-        pager->stats.moves[DSM_TIER_DDR][DSM_TIER_CXL]++;
-    }
+    pager->stats.moves[DSM_TIER_DDR][tier]++;
 }
 
 /* A write that failed: the bytes are still whole, in memory (shared) or in the buffer (private). */
@@ -319,7 +304,7 @@ static void eviction_done(struct tier_transfer *transfer, int result)
             eviction_undo(pager, eviction, i);
         } else if (still_leaving(pager, eviction, i)) {
             left[left_count++] = eviction->pages[i];
-            page_left(pager, eviction->pages[i], WHERE_NVME, slot);
+            page_left(pager, eviction->pages[i], TIER_NVME, slot);
         } else {
             tier_put(nvme, (struct tier_slot){slot});
         }
@@ -332,18 +317,30 @@ static void eviction_done(struct tier_transfer *transfer, int result)
 /* Addressable memory: the bytes were loaded into the slots; nothing is waited for. */
 static void batch_to_cxl(struct pager *pager, struct eviction *eviction, struct tier_slot slot, unsigned loaded)
 {
-    tier_seal(pager->config.tiers[TIER_CXL], slot, loaded);
+    struct tier *cxl = pager->config.tiers[TIER_CXL];
+
+    tier_seal(cxl, slot, loaded);
     pages_free(pager, eviction->pages, loaded);
-    for (unsigned i = 0; i < loaded; i++)
-        page_left(pager, eviction->pages[i], WHERE_CXL, slot.index + i);
+    for (unsigned i = 0; i < loaded; i++) {
+        tier_owner_set(cxl, (struct tier_slot){slot.index + i}, eviction->pages[i]);
+        page_left(pager, eviction->pages[i], TIER_CXL, slot.index + i);
+    }
 }
 
-static void batch_to_nvme(struct pager *pager, struct eviction *eviction, unsigned loaded)
+/* The pages of the eviction are loaded into the buffer. */
+static void eviction_start(struct pager *pager, struct eviction *eviction, struct tier_slot slot, char *memory,
+                           unsigned loaded)
 {
     unsigned number = (unsigned)(eviction - pager->evictions) + 1;
 
-    eviction->transfer.done = eviction_done;
+    eviction->pager = pager;
     eviction->pages_count = loaded;
+    eviction->transfer = (struct tier_transfer){.first = slot,
+                                                .pages_count = loaded,
+                                                .memory = memory,
+                                                .is_write = true,
+                                                .done = eviction_done,
+                                                .context = eviction};
     for (unsigned i = 0; i < loaded; i++) {
         struct page_entry *entry = pager_entry(pager, eviction->pages[i]);
 
@@ -391,11 +388,92 @@ static unsigned batch_move_run(struct pager *pager, const struct batch *batch, i
         tier_buffers_put(pager->buffers, memory + (size_t)loaded * PAGE_BYTES, slots - loaded);
     if (loaded == 0)
         return 0;
-    eviction->pager = pager;
-    eviction->transfer = (struct tier_transfer){
-        .first = slot, .pages_count = loaded, .memory = memory, .is_write = true, .context = eviction};
-    batch_to_nvme(pager, eviction, loaded);
+    eviction_start(pager, eviction, slot, memory, loaded);
     return loaded;
+}
+
+/* ---- pages that are compressed --------------------------------------------------------------------------------- */
+
+/* Each page by itself. What is refused moves to the front of the buffer; returns how many pages that are. */
+static unsigned loaded_compress(struct pager *pager, struct eviction *loaded, char *memory, unsigned count)
+{
+    struct page_id stored[PAGER_BATCH] = {PAGE_NONE};
+    unsigned stored_count = 0;
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        char *bytes = memory + (size_t)i * PAGE_BYTES;
+        struct tier_slot slot;
+        int result = tier_store(pager->config.tiers[TIER_ZMEM], loaded->pages[i], bytes, &slot);
+
+        pager->refused_share += (result != 0 ? 16u : 0u) - pager->refused_share / 16;
+        if (result == 0) {
+            page_left(pager, loaded->pages[i], TIER_ZMEM, slot.index);
+            stored[stored_count++] = loaded->pages[i];
+            continue;
+        }
+        if (kept < i)
+            memcpy(memory + (size_t)kept * PAGE_BYTES, bytes, PAGE_BYTES);
+        loaded->frames[kept] = loaded->frames[i];
+        loaded->pages[kept++] = loaded->pages[i];
+    }
+    pages_free(pager, stored, stored_count);
+    return kept;
+}
+
+/* Loaded pages from `from` on to NVMe. Returns how many; 0: there is no room now, or no such tier. */
+static unsigned loaded_write(struct pager *pager, const struct eviction *loaded, char *memory, unsigned from,
+                             unsigned count)
+{
+    struct tier *nvme = pager->config.tiers[TIER_NVME];
+    struct eviction *eviction = nvme != NULL ? eviction_find_free(pager) : NULL;
+    struct tier_slot slot;
+    unsigned slots = eviction != NULL ? tier_take(nvme, count - from, &slot) : 0;
+
+    if (slots == 0)
+        return 0;
+    memcpy(eviction->frames, &loaded->frames[from], slots * sizeof(loaded->frames[0]));
+    memcpy(eviction->pages, &loaded->pages[from], slots * sizeof(loaded->pages[0]));
+    eviction_start(pager, eviction, slot, memory + (size_t)from * PAGE_BYTES, slots);
+    return slots;
+}
+
+/* A loaded page stays after all: a private one gets its bytes back. Offered again after all others. */
+static void loaded_return(struct pager *pager, struct frame_id frame, struct page_id page, const char *bytes)
+{
+    struct page_entry *entry = pager_entry(pager, page);
+    int error = 0;
+
+    if (!pager_is_shared(pager, page))
+        error = mmu_copy(pager->mmu, page, 1, bytes, page_has(entry, WORD_WRITABLE));
+    frame_return(pager, frame, FRAME_MAPPED);
+    if (error != 0)
+        pager_fail(pager, page, strerror(-error));
+}
+
+static unsigned batch_compress(struct pager *pager, const struct batch *batch)
+{
+    char *memory = tier_buffers_take(pager->buffers, batch->count);
+    struct eviction loaded;
+    unsigned count;
+    unsigned kept;
+    unsigned done = 0;
+    unsigned run;
+    unsigned next;
+
+    if (memory == NULL) {
+        batch_return(pager, batch, 0);
+        return 0;
+    }
+    count = batch_load(pager, batch, 0, batch->count, &loaded, memory, &next);
+    kept = loaded_compress(pager, &loaded, memory, count);
+    while (done < kept && (run = loaded_write(pager, &loaded, memory, done, kept)) > 0)
+        done += run;
+    for (unsigned i = done; i < kept; i++)
+        loaded_return(pager, loaded.frames[i], loaded.pages[i], memory + (size_t)i * PAGE_BYTES);
+    if (done < batch->count) /* what is written has its part of the buffer until then */
+        tier_buffers_put(pager->buffers, memory + (size_t)done * PAGE_BYTES, batch->count - done);
+    return count - kept + done;
 }
 
 static unsigned batch_move(struct pager *pager, const struct batch *batch, int target)
@@ -404,6 +482,8 @@ static unsigned batch_move(struct pager *pager, const struct batch *batch, int t
     unsigned next = 0;
     unsigned run;
 
+    if (target == TIER_ZMEM)
+        return batch_compress(pager, batch);
     while (next < batch->count && (run = batch_move_run(pager, batch, target, &next)) > 0)
         moved += run;
     batch_return(pager, batch, next);
@@ -420,8 +500,8 @@ static bool claim(struct pager *pager, struct frame_id frame, struct page_entry 
 }
 
 /* Sorts the pages: clean ones, those to be copied to one target, and those whose copy elsewhere will do (gone now). */
-static unsigned round_sort(struct pager *pager, const struct frame_id *frames, unsigned count, struct batch *clean,
-                           struct batch *batch, int *ret_target)
+static unsigned round_sort(struct pager *pager, const struct placement_question *room, const struct frame_id *frames,
+                           unsigned count, struct batch *clean, struct batch *batch, int *ret_target)
 {
     unsigned gone = 0;
 
@@ -440,7 +520,7 @@ static unsigned round_sort(struct pager *pager, const struct frame_id *frames, u
             clean->frames[clean->count++] = frames[i];
             continue;
         }
-        target = target_of(pager, page);
+        target = target_of(pager, page, room);
         if (target == PLACE_DROP && evict_copy(pager, page, entry)) {
             gone++;
             continue;
@@ -457,8 +537,19 @@ static unsigned round_sort(struct pager *pager, const struct frame_id *frames, u
     return gone;
 }
 
+/* How many pages leave at a time: compressing is done here and now, and faults wait for it. */
+static unsigned round_size(const struct pager *pager, const struct placement_question *room, unsigned wanted)
+{
+    unsigned size = PAGER_BATCH;
+
+    if (placement_target(pager->placement, room) == TIER_ZMEM)
+        size = COMPRESS_MIN + (PAGER_BATCH - COMPRESS_MIN) * pager->refused_share / 256;
+    return wanted < size ? wanted : size;
+}
+
 unsigned pager_evict_some(struct pager *pager, unsigned wanted)
 {
+    struct placement_question room = {.is_clean_copy = false}; /* a page that is nowhere else */
     struct frame_id frames[PAGER_BATCH];
     struct batch batch = {.count = 0};
     struct batch clean = {.count = 0};
@@ -466,14 +557,14 @@ unsigned pager_evict_some(struct pager *pager, unsigned wanted)
     unsigned gone;
     int target;
 
-    if (wanted > PAGER_BATCH)
-        wanted = PAGER_BATCH;
+    pager_room(pager, &room);
+    wanted = round_size(pager, &room, wanted);
     if (pager->fresh_count > 0)
         pager_private_register_some(pager);
     if (frames_count(pager->frames, FRAME_LIMBO) < pager->marks.limbo_target + wanted)
         unmap_some(pager);
     count = placement_evict(pager->placement, pager->frames, frames, wanted);
-    gone = round_sort(pager, frames, count, &clean, &batch, &target);
+    gone = round_sort(pager, &room, frames, count, &clean, &batch, &target);
     gone += clean_leave(pager, &clean);
     if (batch.count > 0)
         gone += batch_move(pager, &batch, target);
@@ -481,75 +572,6 @@ unsigned pager_evict_some(struct pager *pager, unsigned wanted)
     if (gone == 0 && count > 0)
         unmap_some(pager);
     return gone;
-}
-
-/* ---- CXL to NVMe ----------------------------------------------------------------------------------------------- */
-
-static void demotion_done(struct tier_transfer *transfer, int result)
-{
-    struct demotion *demotion = transfer->context;
-    struct pager *pager = demotion->pager;
-    unsigned count = demotion->pages_count;
-
-    demotion->pages_count = 0; /* pager_cxl_put() puts again */
-    for (unsigned i = 0; i < count; i++) {
-        struct tier_slot from = {demotion->from.index + i};
-        struct tier_slot to = {transfer->first.index + i};
-
-        if (demotion->cancelled[i])
-            tier_put(pager->config.tiers[TIER_CXL], from);
-        if (demotion->cancelled[i] || result != 0) {
-            tier_put(pager->config.tiers[TIER_NVME], to);
-            continue;
-        }
-        pager_cxl_put(pager, from.index);
-        page_set_where(pager_entry(pager, demotion->pages[i]), WHERE_NVME, to.index);
-        pager->nvme_pages++;
-        pager->stats.moves[DSM_TIER_CXL][DSM_TIER_NVME]++;
-    }
-}
-
-/* Leading pages of the run whose checksums are right; a wrong one is lost and ends the run. */
-static unsigned demotion_verify(struct pager *pager, struct tier_slot from, const struct page_id *pages, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++) {
-        if (page_is(pages[i], PAGE_NONE))
-            return i;
-        if (tier_view(pager->config.tiers[TIER_CXL], (struct tier_slot){from.index + i}, NULL) != NULL)
-            continue;
-        pager_fail(pager, pages[i], "its checksum in the CXL tier is wrong");
-        return i;
-    }
-    return count;
-}
-
-/* The oldest CXL pages move on to NVMe while CXL is nearly full; one transfer at a time. */
-static void demote_some(struct pager *pager)
-{
-    struct demotion *demotion = &pager->demotion;
-    struct tier *cxl = pager->config.tiers[TIER_CXL];
-    struct tier *nvme = pager->config.tiers[TIER_NVME];
-    struct tier_slot to;
-    unsigned slots;
-    unsigned count;
-
-    if (demotion->pages_count != 0 || nvme == NULL || cxl == NULL || tier_slots_free(cxl) >= pager->cxl_low)
-        return;
-    count = tier_oldest(cxl, PAGER_BATCH, &demotion->from, demotion->pages);
-    count = demotion_verify(pager, demotion->from, demotion->pages, count);
-    slots = count > 0 ? tier_take(nvme, count, &to) : 0;
-    if (slots == 0)
-        return;
-    memset(demotion->cancelled, 0, sizeof(demotion->cancelled));
-    demotion->pager = pager;
-    demotion->pages_count = slots;
-    demotion->transfer = (struct tier_transfer){.first = to,
-                                                .pages_count = slots,
-                                                .memory = tier_address(cxl, demotion->from),
-                                                .is_write = true,
-                                                .done = demotion_done,
-                                                .context = demotion};
-    tier_transfer_start(nvme, &demotion->transfer);
 }
 
 /* ---- before the loop blocks ------------------------------------------------------------------------------------ */
@@ -616,7 +638,7 @@ void pager_balance(struct pager *pager)
     }
     if (pager->is_shrinking)
         pager_budget_follow(pager);
-    demote_some(pager);
+    pager_demote_some(pager);
     if (pager->is_starved || pager->atomics_count > 0)
         waiters_retry(pager);
     if (pager->stalls_count > 0)

@@ -161,18 +161,20 @@ static int place_bytes(struct pager *pager, struct page_id page, struct page_ent
                         mmu_copy(pager->mmu, page, 1, bytes, writable));
 }
 
-static int cxl_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
+/* CXL memory, or zmem through a buffer: at once. */
+static int near_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
 {
+    enum tier_kind tier = pager_tier_of(page_where(entry));
     uint32_t slot = entry->place;
-    const void *bytes = tier_view(pager->config.tiers[TIER_CXL], (struct tier_slot){slot}, NULL);
+    const void *bytes = tier_view(pager->config.tiers[tier], (struct tier_slot){slot}, pager->bounce);
     int error;
 
     if (bytes == NULL)
         return -EBADMSG;
     error = place_bytes(pager, page, entry, bytes, is_write);
     if (error == 0) {
-        pager_cxl_put(pager, slot);
-        pager->stats.moves[DSM_TIER_CXL][DSM_TIER_DDR]++;
+        pager_slot_put(pager, tier, slot);
+        pager->stats.moves[tier][DSM_TIER_DDR]++;
     }
     return error;
 }
@@ -236,7 +238,7 @@ static bool fill_run(struct pager *pager, struct page_id first, unsigned pages_c
     };
     for (unsigned i = 0; i < pages_count; i++)
         page_set_where(pager_entry(pager, page_of(first.index + i)), WHERE_FILLING, (uint32_t)(fill - pager->fills));
-    pager->nvme_pages -= pages_count;
+    pager->tier_pages[TIER_NVME] -= pages_count;
     tier_transfer_start(pager->config.tiers[TIER_NVME], &fill->transfer);
     return true;
 }
@@ -250,29 +252,43 @@ static unsigned prefetch_room(const struct pager *pager)
     return used < pager->budget_frames ? pager->budget_frames - used : 0;
 }
 
-/* Pages that a predictor proposed, wherever they are now. Stops when only demand may have the frames that are left. */
+/* How many pages from this one on can be brought now, or need not be; 0: only demand may have what room is left. */
+static unsigned prefetch_some(struct pager *pager, const struct prefetch_run *run, struct page_id page, unsigned limit)
+{
+    struct page_entry *entry = table_find(pager->pages, page);
+    enum page_where where = entry == NULL ? WHERE_NOWHERE : page_where(entry);
+    unsigned room = prefetch_room(pager);
+    unsigned length = 1;
+
+    if (room == 0)
+        return 0;
+    if (where == WHERE_NVME) {
+        length = run_length(pager, page, run->stride == 1 ? limit : 1);
+        length = length < PAGER_RUN_MAX ? length : PAGER_RUN_MAX;
+        length = length < room ? length : room;
+        if (!fill_run(pager, page, length, NULL, run))
+            return 0;
+        pager->stats.prefetched_pages += length;
+    } else if (pager_where_is_near(where) && page_rights(entry) != ACCESS_NONE) {
+        if (near_serve(pager, page, entry, false) != 0)
+            return 0;
+        pager->stats.prefetched_pages++;
+    }
+    return length;
+}
+
+/* Pages that a predictor proposed, wherever they are now. */
 void pager_prefetch_start(struct pager *pager, const struct prefetch_run *run)
 {
     uint32_t i = 0;
 
     while (i < run->count) {
         struct page_id page = page_of(run->first.index + (uint64_t)((int64_t)i * run->stride));
-        struct page_entry *entry = table_find(pager->pages, page);
-        unsigned length = 1;
+        unsigned length = prefetch_some(pager, run, page, run->count - i);
 
-        if (prefetch_room(pager) == 0)
+        if (length == 0) {
+            prefetch_cut(pager->prefetch, run, i);
             return;
-        if (entry != NULL && page_where(entry) == WHERE_NVME) {
-            length = run_length(pager, page, run->stride == 1 ? run->count - i : 1);
-            length = length < PAGER_RUN_MAX ? length : PAGER_RUN_MAX;
-            length = length < prefetch_room(pager) ? length : prefetch_room(pager);
-            if (!fill_run(pager, page, length, NULL, run))
-                return;
-            pager->stats.prefetched_pages += length;
-        } else if (entry != NULL && page_where(entry) == WHERE_CXL && page_rights(entry) != ACCESS_NONE) {
-            if (cxl_serve(pager, page, entry, false) != 0)
-                return;
-            pager->stats.prefetched_pages++;
         }
         i += length;
     }
@@ -336,15 +352,6 @@ static void sends_serve(struct pager *pager, struct page_id page, const void *by
     }
 }
 
-/* The slot is kept as a clean copy while there is plenty of room below. */
-static bool nvme_has_plenty(const struct pager *pager)
-{
-    struct tier_counters counters;
-
-    tier_counters_get(pager->config.tiers[TIER_NVME], &counters);
-    return counters.slots_max - counters.slots_used > counters.slots_max / 16;
-}
-
 static void slot_settle(struct pager *pager, struct page_entry *entry, uint32_t slot, bool keep)
 {
     if (!keep) {
@@ -370,8 +377,7 @@ static int fill_place(struct pager *pager, struct fill *fill, unsigned i, bool k
     error = place_bytes(pager, page, entry, fill_bytes(fill, i), is_write);
     if (error != 0) {
         page_word_change(entry, WORD_CLEAN, 0);
-        page_set_where(entry, WHERE_NVME, slot);
-        pager->nvme_pages++;
+        pager_slot_set(pager, entry, TIER_NVME, slot);
         mmu_wake(pager->mmu, page, 1); /* whoever waits faults again, and stalls */
         return error;
     }
@@ -472,7 +478,7 @@ static void unpark_oldest(struct pager *pager)
 /* true: the fill goes on, holding its trigger. */
 static bool fill_deliver(struct pager *pager, struct fill *fill)
 {
-    bool keep = nvme_has_plenty(pager);
+    bool keep = pager_nvme_has_plenty(pager);
     unsigned trigger = PAGER_RUN_MAX;
     unsigned i = 0;
 
@@ -505,7 +511,7 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
     fill->trigger = PAGE_NONE;
     fill->demanded = fault != NULL ? page : PAGE_NONE;
     fill->is_write = fault != NULL && fault->is_write;
-    fill_deliver_some(pager, fill, 0, 1, nvme_has_plenty(pager));
+    fill_deliver_some(pager, fill, 0, 1, pager_nvme_has_plenty(pager));
     fill->pages_count = 0;
     tier_buffers_put(pager->buffers, memory, 1);
     if (fault != NULL && fault->thread != 0) {
@@ -531,8 +537,7 @@ static void fill_retry_singly(struct pager *pager, struct fill *fill)
             tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){slot});
             continue;
         }
-        page_set_where(pager_entry(pager, page), WHERE_NVME, slot);
-        pager->nvme_pages++;
+        pager_slot_set(pager, pager_entry(pager, page), TIER_NVME, slot);
     }
     for (unsigned i = 0; i < fill->pages_count; i++) {
         struct page_id page = page_of(fill->first.index + i);
@@ -642,9 +647,9 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
         pager_fill_start(pager, page, fault);
         return false;
     }
-    if (where == WHERE_CXL) {
-        source = DSM_FROM_CXL;
-        error = cxl_serve(pager, page, entry, is_write);
+    if (pager_where_is_near(where)) {
+        source = where == WHERE_CXL ? DSM_FROM_CXL : DSM_FROM_ZMEM;
+        error = near_serve(pager, page, entry, is_write);
     } else if (where == WHERE_NOWHERE) {
         source = DSM_FROM_ZERO;
         error = zero_serve(pager, page, entry);
@@ -657,11 +662,11 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
         return false;
     }
     if (error != 0) {
-        pager_fail(pager, page, error == -EBADMSG ? "its checksum in the CXL tier is wrong" : strerror(-error));
+        pager_fail(pager, page, error == -EBADMSG ? pager_damage_text(pager_tier_of(where)) : strerror(-error));
         return false;
     }
     record(pager, source, fault);
-    if (source == DSM_FROM_CXL && fault != NULL) {
+    if (pager_where_is_near(where) && fault != NULL) {
         struct prefetch_run run;
 
         pager_predict(pager, page, fault->thread, &run);

@@ -43,14 +43,22 @@ struct eviction {
     struct page_id pages[PAGER_BATCH];
 };
 
-/* One write of CXL pages to NVMe, straight from their slots. Pages whose slot was put meanwhile are cancelled. */
+/* The pages that lie in a tier longest, with their slots. */
+struct aged {
+    uint32_t slots[PAGER_BATCH];
+    struct page_id pages[PAGER_BATCH];
+    unsigned count;
+};
+
+/* One write to NVMe of pages of CXL memory or zmem. Pages whose slot was put meanwhile are cancelled. */
 struct demotion {
     struct tier_transfer transfer;
     struct pager *pager;
+    enum tier_kind from;
     unsigned pages_count; /* 0: free */
-    struct tier_slot from;
+    uint32_t slots[PAGER_BATCH];
     struct page_id pages[PAGER_BATCH];
-    bool cancelled[PAGER_BATCH]; /* the slot is put when the write is over */
+    bool cancelled[PAGER_BATCH];
 };
 
 /* A message that waits for bytes that are being read. */
@@ -92,14 +100,15 @@ struct pager {
     uint64_t fresh_pages;     /* private pages that the kernel may fill without us: charged whole */
     uint64_t kept_pages;      /* in memory, and not to be evicted */
 
-    uint32_t cxl_low; /* free CXL slots below which its oldest pages move on to NVMe */
-    uint64_t cxl_pages, nvme_pages;
+    uint64_t tier_low[TIERS];   /* free slots below which the oldest pages of CXL memory and zmem move on */
+    uint64_t tier_pages[TIERS]; /* pages whose bytes lie there; not of DDR */
 
     struct tier_buffers *buffers;
     struct fill fills[PAGER_FILLS_MAX];
     unsigned parked_count, parked_hand;
     struct eviction evictions[PAGER_EVICTIONS_MAX];
-    struct demotion demotion;
+    struct demotion demotions[TIERS]; /* by the tier that pages leave */
+    unsigned refused_share;           /* of the pages offered to zmem lately, in 256ths */
     struct pending_send sends[PAGER_SENDS_MAX];
     unsigned sends_count;
 
@@ -112,6 +121,7 @@ struct pager {
     struct revoke revokes[PAGER_REVOKES_MAX];
     unsigned revokes_count;
 
+    _Alignas(64) char bounce[PAGE_BYTES]; /* a page out of zmem, for as long as it is copied on */
     void *staging; /* private pages on their way out: PAGER_BATCH pages */
     struct page_id *fresh; /* a ring of PAGER_FRESH_MAX first pages of unregistered private extents */
     unsigned fresh_first, fresh_count;
@@ -128,11 +138,20 @@ struct page_entry *pager_entry(struct pager *pager, struct page_id page);
 bool pager_is_shared(const struct pager *pager, struct page_id page);
 void pager_fail(struct pager *pager, struct page_id page, const char *why);
 struct frame_note *pager_note(struct pager *pager, const struct page_entry *entry);
-void pager_forget_clean_slot(struct pager *pager, struct page_entry *entry);
 bool pager_want_writable(struct pager *pager, const struct page_entry *entry, bool is_write);
 void pager_frame_put(struct pager *pager, struct page_entry *entry);
 void pager_release_bytes(struct pager *pager, struct page_id page, struct page_entry *entry);
-void pager_cxl_put(struct pager *pager, uint32_t slot);
+
+/* pager_slots.c */
+bool pager_where_is_near(enum page_where where);
+enum tier_kind pager_tier_of(enum page_where where);
+void pager_slot_set(struct pager *pager, struct page_entry *entry, enum tier_kind tier, uint32_t slot);
+void pager_slot_put(struct pager *pager, enum tier_kind tier, uint32_t slot);
+const char *pager_damage_text(enum tier_kind tier);
+void pager_forget_clean_slot(struct pager *pager, struct page_entry *entry);
+bool pager_nvme_has_plenty(const struct pager *pager);
+void pager_room(const struct pager *pager, struct placement_question *question);
+void pager_tier_low_set(struct pager *pager, enum tier_kind tier);
 
 /* pager_fill.c */
 bool pager_frame_take(struct pager *pager, struct page_id page, struct frame_id *ret_frame);
@@ -149,10 +168,13 @@ int pager_private_register_some(struct pager *pager);
 /* pager_limit.c */
 void pager_budget_init(struct pager *pager);
 void pager_budget_follow(struct pager *pager);
-void pager_cxl_low_set(struct pager *pager, uint64_t slots);
 uint64_t pager_shrink_deadline_ns(const struct pager *pager);
 
 /* pager_evict.c */
 unsigned pager_evict_some(struct pager *pager, unsigned wanted);
+
+/* pager_demote.c */
+void pager_demote_some(struct pager *pager);
+void pager_demotion_cancel(struct pager *pager, enum tier_kind tier, uint32_t slot);
 
 #endif

@@ -39,8 +39,10 @@ void pager_budget_init(struct pager *pager)
 /* Something leaves, or is being written and will have left. */
 static bool is_under_way(const struct pager *pager)
 {
-    bool result = pager->has_evicted || pager->demotion.pages_count > 0;
+    bool result = pager->has_evicted;
 
+    for (int i = 0; !result && i < TIERS; i++)
+        result = pager->demotions[i].pages_count > 0;
     for (unsigned i = 0; !result && i < PAGER_EVICTIONS_MAX; i++)
         result = pager->evictions[i].pages_count > 0;
     return result;
@@ -86,31 +88,32 @@ static int ddr_limit(struct pager *pager, uint64_t bytes)
 
 /* ---- tiers below ----------------------------------------------------------------------------------------------- */
 
-/* Above what placement keeps free in CXL: else nothing would ever move on from there. */
-void pager_cxl_low_set(struct pager *pager, uint64_t slots)
+static uint64_t room_below(const struct pager *pager, enum tier_kind tier)
 {
-    uint32_t kept = slots / 16 < 256 ? (uint32_t)(slots / 16) : 256;
+    uint64_t room = 0;
 
-    pager->cxl_low = slots < PLACEMENT_FRAMES_MIN ? 1 : kept + placement_marks_of((uint32_t)slots).low;
+    for (int i = (int)tier + 1; i < TIERS; i++)
+        if (pager->config.tiers[i] != NULL)
+            room += tier_slots_free(pager->config.tiers[i]);
+    return room;
 }
 
-static int cxl_limit(struct pager *pager, struct tier *cxl, uint64_t bytes)
+static int store_limit(struct pager *pager, enum tier_kind tier, uint64_t bytes)
 {
-    struct tier *nvme = pager->config.tiers[TIER_NVME];
-    uint64_t room = nvme != NULL ? tier_slots_free(nvme) : 0;
+    struct tier *store = pager->config.tiers[tier];
+    uint64_t room = room_below(pager, tier);
     struct tier_counters counters;
     int error;
 
-    tier_counters_get(cxl, &counters);
+    tier_counters_get(store, &counters);
     if (counters.slots_used > bytes / PAGE_BYTES + room)
-        return error_set(-EBUSY, "tier %s to %lu MiB: %lu MiB are in use, and nvme has room for %lu MiB",
-                         tier_name(cxl), bytes >> 20, counters.slots_used >> (20 - PAGE_SHIFT),
+        return error_set(-EBUSY, "tier %s to %lu MiB: %lu MiB are in use, and below it there is room for %lu MiB",
+                         tier_name(store), bytes >> 20, counters.slots_used >> (20 - PAGE_SHIFT),
                          room >> (20 - PAGE_SHIFT));
-    error = tier_limit(cxl, bytes);
-    if (error != 0)
-        return error;
-    pager_cxl_low_set(pager, bytes / PAGE_BYTES);
-    return 0;
+    error = tier_limit(store, bytes);
+    if (error == 0)
+        pager_tier_low_set(pager, tier);
+    return error;
 }
 
 int pager_limit(struct pager *pager, enum tier_kind tier, uint64_t bytes)
@@ -121,10 +124,8 @@ int pager_limit(struct pager *pager, enum tier_kind tier, uint64_t bytes)
         return ddr_limit(pager, bytes);
     if (store == NULL)
         return error_set(-ENOENT, "this process has no such tier");
-    if (tier == TIER_CXL)
-        return cxl_limit(pager, store, bytes);
-    if (tier == TIER_ZMEM)
-        return tier_limit(store, bytes);
+    if (tier != TIER_NVME)
+        return store_limit(pager, tier, bytes);
     return error_set(-EINVAL, "the size of tier %s cannot be changed in this process", tier_name(store));
 }
 
@@ -150,6 +151,6 @@ void pager_memory_bytes(const struct pager *pager, uint64_t bytes[TIERS])
 
         if (pager->config.tiers[i] != NULL && i != TIER_NVME)
             tier_counters_get(pager->config.tiers[i], &counters);
-        bytes[i] = counters.slots_used * PAGE_BYTES;
+        bytes[i] = i == TIER_ZMEM ? counters.physical_bytes : counters.slots_used * PAGE_BYTES;
     }
 }

@@ -201,7 +201,8 @@ static int limits_make(struct private_shard *shard)
         .root = "",
         .loop = shard->loop,
         .wanted_bytes = {[TIER_DDR] = managed_context.config.ddr_bytes,
-                         [TIER_CXL] = managed_context.config.cxl_bytes},
+                         [TIER_CXL] = managed_context.config.cxl_bytes,
+                         [TIER_ZMEM] = managed_context.config.zmem_bytes},
         .user = {.context = shard, .used = limits_used, .changed = limits_changed},
     };
 
@@ -235,6 +236,8 @@ static int tiers_open(struct private_shard *shard, struct placement_cost *cost)
 
     if (error == 0 && config->cxl_bytes > 0)
         error = tier_cxl_emulated_open(managed_context.budget_bytes[TIER_CXL], &shard->tiers[TIER_CXL]);
+    if (error == 0 && config->zmem_bytes > 0)
+        error = tier_zmem_open(managed_context.budget_bytes[TIER_ZMEM], config->zmem_codec, &shard->tiers[TIER_ZMEM]);
     if (error == 0 && shard->broker != NULL && broker_has_store(shard->broker))
         error = broker_tier_open(shard->broker, shard->loop, &shard->tiers[TIER_NVME]);
     else if (error == 0 && config->nvme_bytes > 0)

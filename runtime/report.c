@@ -39,6 +39,18 @@ static void gather_tiers(struct node *node, struct dsm_stats *stats)
     stats->tier_is_emulated[DSM_TIER_CXL] = node->config.cxl_bytes > 0;
 }
 
+static void gather_zmem(struct node *node, struct dsm_stats *stats)
+{
+    struct tier_counters counters;
+
+    if (node->tiers[TIER_ZMEM] == NULL)
+        return;
+    tier_counters_get(node->tiers[TIER_ZMEM], &counters);
+    stats->zmem_bytes = counters.physical_bytes;
+    stats->zmem_filled_pages = counters.pages_filled;
+    stats->zmem_refused_pages = counters.pages_refused;
+}
+
 static void gather_pager(struct node *node, struct dsm_stats *stats)
 {
     const struct stats *pager = pager_stats(node->pager);
@@ -63,6 +75,7 @@ static void run_stats(struct request *request)
     struct dsm_stats *stats = request->pointer;
 
     gather_tiers(node, stats);
+    gather_zmem(node, stats);
     gather_pager(node, stats);
     stats->messages_sent = node->messages_sent;
     stats->messages_received = node->messages_received;

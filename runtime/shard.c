@@ -35,6 +35,8 @@ static int tiers_open(struct node *node, struct placement_cost *cost)
 
     if (error == 0 && config->cxl_bytes > 0)
         error = tier_cxl_emulated_open(config->cxl_bytes, &node->tiers[TIER_CXL]);
+    if (error == 0 && config->zmem_bytes > 0)
+        error = tier_zmem_open(config->zmem_bytes, config->zmem_codec, &node->tiers[TIER_ZMEM]);
     if (error == 0 && config->nvme_bytes > 0)
         error = tier_nvme_open(node->loop, config->nvme_path, config->nvme_bytes, &node->tiers[TIER_NVME]);
     for (int i = TIER_CXL; error == 0 && i < TIERS; i++) {
@@ -49,6 +51,8 @@ static int tiers_open(struct node *node, struct placement_cost *cost)
     cost->remote_read_ns = REMOTE_READ_NS;
     if (error == 0 && config->test_disk_errors > 0 && node->tiers[TIER_NVME] != NULL)
         tier_inject_errors(node->tiers[TIER_NVME], (unsigned)config->test_disk_errors);
+    if (error == 0 && config->test_zmem_errors > 0 && node->tiers[TIER_ZMEM] != NULL)
+        tier_inject_errors(node->tiers[TIER_ZMEM], (unsigned)config->test_zmem_errors);
     return error;
 }
 
@@ -95,7 +99,9 @@ static int budgets_watch(struct node *node)
     struct limits_config config = {
         .root = "",
         .loop = node->loop,
-        .wanted_bytes = {[TIER_DDR] = node->config.ddr_bytes, [TIER_CXL] = node->config.cxl_bytes},
+        .wanted_bytes = {[TIER_DDR] = node->config.ddr_bytes,
+                         [TIER_CXL] = node->config.cxl_bytes,
+                         [TIER_ZMEM] = node->config.zmem_bytes},
         .user = {node, limits_used, limits_changed},
     };
 

@@ -84,27 +84,41 @@ static uint64_t move_ns(const struct placement *placement, enum tier_kind tier)
     return placement->cost.write_ns[tier] + placement->cost.read_ns[tier];
 }
 
-/* The last slots of an addressable tier are left to what is on its way there while its oldest pages move down. */
-static bool tier_has_room(const struct placement_question *question, enum tier_kind tier)
+uint64_t placement_kept_of(uint64_t slots_max)
 {
-    uint64_t kept = tier == TIER_CXL ? question->slots_max[tier] / 16 : 0;
-
-    return question->slots_free[tier] > (kept < TIER_RUN_MAX ? kept : TIER_RUN_MAX);
+    return slots_max / 16 < TIER_RUN_MAX ? slots_max / 16 : TIER_RUN_MAX;
 }
 
-static int cheapest_with_room(const struct placement *placement, const struct placement_question *question)
+/* The last slots of a tier that others lie below are left to what is on its way there while its oldest move down. */
+static bool tier_has_room(const struct placement_question *question, enum tier_kind tier)
+{
+    uint64_t kept = tier == TIER_NVME ? 0 : placement_kept_of(question->slots_max[tier]);
+
+    return question->slots_free[tier] > kept;
+}
+
+/* Of the tiers from `first` on. */
+static int cheapest_with_room(const struct placement *placement, const struct placement_question *question,
+                              enum tier_kind first)
 {
     int best = PLACE_NOWHERE;
 
-    for (enum tier_kind tier = TIER_CXL; tier < TIERS; tier++) {
+    for (enum tier_kind tier = first; tier < TIERS; tier++) {
         if (!tier_has_room(question, tier))
             continue;
         if (best == PLACE_NOWHERE || move_ns(placement, tier) < move_ns(placement, (enum tier_kind)best))
             best = (int)tier;
     }
-    if (best == PLACE_NOWHERE && question->slots_free[TIER_CXL] > 0)
-        best = TIER_CXL;
     return best;
+}
+
+/* Better a tier's last slots than none. */
+static int any_with_slots(const struct placement_question *question)
+{
+    for (enum tier_kind tier = TIER_CXL; tier < TIERS; tier++)
+        if (question->slots_free[tier] > 0)
+            return (int)tier;
+    return PLACE_NOWHERE;
 }
 
 /* A page with a copy below moves only into room that nobody else needs: never so that others must be pushed down. */
@@ -118,8 +132,10 @@ static bool local_copy_will_do(const struct placement *placement, const struct p
 
 int placement_target(const struct placement *placement, const struct placement_question *question)
 {
-    int best = cheapest_with_room(placement, question);
+    int best = cheapest_with_room(placement, question, TIER_CXL);
 
+    if (best == PLACE_NOWHERE)
+        best = any_with_slots(question);
     if (!question->is_clean_copy)
         return best;
     if (best == PLACE_NOWHERE)
@@ -127,4 +143,10 @@ int placement_target(const struct placement *placement, const struct placement_q
     if (!question->copy_is_remote)
         return local_copy_will_do(placement, question, best) ? PLACE_DROP : best;
     return placement->cost.remote_read_ns <= move_ns(placement, (enum tier_kind)best) ? PLACE_DROP : best;
+}
+
+int placement_demotion(const struct placement *placement, const struct placement_question *question,
+                       enum tier_kind from)
+{
+    return cheapest_with_room(placement, question, (enum tier_kind)(from + 1));
 }

@@ -85,14 +85,20 @@ enum placement_answer {
 /*
  * The cheapest tier with room. A clean copy is dropped when fetching it again costs no more than moving it now and
  * reading it back. A clean page with a copy in a lower tier of this node goes up only while a quarter of the higher
- * tier is free. CXL counts as full when only its last sixteenth (256 slots at most) is left, unless nothing else has
- * room.
- *
- * When CXL has fewer than `low` free slots (placement_marks_of(its slots)), the pager pushes its oldest pages down in
- * the background until `high` are free: tier_oldest() gives runs of slots with their pages; for each run, skip pages in
- * use, take NVMe slots, verify with tier_view(), write straight from the CXL memory (consecutive slots are consecutive
- * there), then point the page's entry at the new slot and put the old one.
+ * tier is free. A tier with others below counts as full when only placement_kept_of() its slots are left, unless
+ * nothing else has room.
  */
 int placement_target(const struct placement *placement, const struct placement_question *question);
+
+/* Slots of a tier that are left to what is on its way there: its last sixteenth, 256 at most. */
+uint64_t placement_kept_of(uint64_t slots_max);
+
+/*
+ * Where the oldest pages of a tier move on to: the cheapest with room of those below it, or PLACE_NOWHERE. The pager
+ * asks when a tier has fewer than placement_kept_of() and the low mark (placement_marks_of(its slots)) of free slots;
+ * tier_oldest() names the pages.
+ */
+int placement_demotion(const struct placement *placement, const struct placement_question *question,
+                       enum tier_kind from);
 
 #endif

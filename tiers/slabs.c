@@ -445,11 +445,9 @@ uint64_t slabs_physical_bytes(const struct slabs *slabs)
     return ((uint64_t)slabs->used_count + slabs->kept_count) * SLAB_BYTES;
 }
 
-uint64_t slabs_free_bytes(const struct slabs *slabs)
+uint64_t slabs_needed_bytes(const struct slabs *slabs)
 {
-    uint32_t needed = slabs->needed_count;
-
-    return needed < slabs->budget_count ? (uint64_t)(slabs->budget_count - needed) * SLAB_BYTES : 0;
+    return (uint64_t)slabs->needed_count * SLAB_BYTES;
 }
 
 uint64_t slabs_metadata_bytes(const struct slabs *slabs)

@@ -69,7 +69,7 @@ void *slabs_at(const struct slabs *slabs, uint64_t place); /* valid until the ne
 int slabs_resize(struct slabs *slabs, uint32_t budget_count) MUST_USE;
 
 uint64_t slabs_physical_bytes(const struct slabs *slabs); /* charged to this process now */
-uint64_t slabs_free_bytes(const struct slabs *slabs);     /* room that is left in the budget */
+uint64_t slabs_needed_bytes(const struct slabs *slabs);   /* without gaps; may be above a budget that was lowered */
 uint64_t slabs_metadata_bytes(const struct slabs *slabs);
 
 /* For tests: ends the process when something does not fit together. */

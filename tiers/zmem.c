@@ -141,10 +141,11 @@ static void zmem_usage(const struct tier *tier, struct tier_counters *counters)
 {
     const struct zmem *zmem = CONTAINER_OF(tier, const struct zmem, tier);
     uint64_t slots_free = zmem->tier.slots.count - zmem->tier.slots.used_count;
-    uint64_t pages_free = slabs_free_bytes(&zmem->slabs) / PAGE_BYTES;
+    uint64_t slots_max = zmem->budget_bytes / PAGE_BYTES;
+    uint64_t pages_used = slabs_needed_bytes(&zmem->slabs) / PAGE_BYTES;
 
-    counters->slots_max = zmem->budget_bytes / PAGE_BYTES;
-    counters->slots_used = counters->slots_max - (pages_free < slots_free ? pages_free : slots_free);
+    counters->slots_max = slots_max;
+    counters->slots_used = slots_free + pages_used < slots_max ? slots_max - slots_free : pages_used;
     counters->pages_stored = zmem->pages_stored;
     counters->pages_filled = zmem->pages_filled;
     counters->pages_refused = zmem->pages_refused;

@@ -35,6 +35,7 @@ enum option_id {
     OPTION_TRANSPORT,
     OPTION_UNMANAGED,
     OPTION_VERSION,
+    OPTION_ZMEM,
 };
 
 struct option_row {
@@ -48,6 +49,7 @@ static const struct option_row rows[] = {
     {'n', "np", "N", "start N nodes (1 to 64; default 1, or the slots of the hosts)"},
     {OPTION_DDR, "ddr", "SIZE", "DDR budget of each node, e.g. 256M"},
     {OPTION_CXL, "cxl", "SIZE", "CXL budget of each node"},
+    {OPTION_ZMEM, "zmem", "SIZE", "budget of each node for compressed pages in memory"},
     {OPTION_NVME, "nvme", "SIZE:PATH", "NVMe budget of each node and the directory for its file"},
     {OPTION_TRANSPORT, "transport", "NAME", "auto, shm or tcp"},
     {OPTION_SET, "set", "NAME=VALUE", "set any option of docs/CONFIG.md on each node; may be repeated"},
@@ -264,6 +266,8 @@ static int apply(struct options *options, struct dsm_config *config, int id, cha
         return node_option(options, config, "ddr", argument);
     case OPTION_CXL:
         return node_option(options, config, "cxl", argument);
+    case OPTION_ZMEM:
+        return node_option(options, config, "zmem", argument);
     case OPTION_NVME:
         return node_option(options, config, "nvme", argument);
     case OPTION_TRANSPORT:

@@ -296,6 +296,9 @@ struct dsm_stats {
     uint64_t touched_pages;                /* pages with a table entry */
     uint64_t epoch;                        /* number of the current view */
     uint64_t members;                      /* bit i: node i is a member */
+    uint64_t zmem_bytes;                   /* memory in use for what zmem holds, slack included */
+    uint64_t zmem_filled_pages;            /* of its pages: one word over and over, which takes no such memory */
+    uint64_t zmem_refused_pages;           /* so far: did not compress */
 };
 
 /* Returns 0 or -EINVAL (size 0 or larger than this version knows). */

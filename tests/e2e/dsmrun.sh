@@ -140,12 +140,12 @@ case_usage() {
 }
 
 case_environment() {
-    expect 0 "$dsmrun" -n 3 --ddr 64M --cxl 1G --nvme 2G:/tmp --transport tcp --set uffd.move=off \
+    expect 0 "$dsmrun" -n 3 --ddr 64M --cxl 1G --zmem 3M --nvme 2G:/tmp --transport tcp --set uffd.move=off \
         --set window.shared=1G -x GREETING='hello world' -x PATH sh -c '
-        echo "$DSM_RANK/$DSM_SIZE $DSM_DDR $DSM_CXL $DSM_NVME $DSM_TRANSPORT" \
+        echo "$DSM_RANK/$DSM_SIZE $DSM_DDR $DSM_CXL $DSM_ZMEM $DSM_NVME $DSM_TRANSPORT" \
         "$DSM_UFFD_MOVE $DSM_WINDOW_SHARED $GREETING"'
     for rank in 0 1 2; do
-        expect_word out "^$rank/3 64M 1G 2G:/tmp tcp off 1G hello world\$"
+        expect_word out "^$rank/3 64M 1G 3M 2G:/tmp tcp off 1G hello world\$"
     done
     # The key can be read from its descriptor, again and again, and is nowhere else.
     expect 0 "$dsmrun" -n 2 sh -c '

@@ -41,6 +41,7 @@ nodes_program(locks TIMEOUT 120)
 nodes_program(syscalls TIMEOUT 120 USES PkgConfig::URING)
 # A death by SIGBUS, which some cases expect, is another exit under the thread sanitizer; stress_paging runs there.
 nodes_program(tiers TIMEOUT 240 LABELS notsan)
+nodes_program(zmem TIMEOUT 240 LABELS notsan)
 nodes_program(coherence TIMEOUT 240)
 nodes_program(faults TIMEOUT 120)
 # The thread sanitizer keeps most addresses to itself and ends a process that asks for them; start is about addresses.

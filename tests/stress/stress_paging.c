@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define THREADS 4
-#define PAGES   ((size_t)3072) /* 12 MiB over 2 + 2 + 24 MiB */
+#define PAGES   ((size_t)3072) /* 12 MiB over at most 2 + 2 + 24 MiB */
 #define OWN     (PAGES / THREADS)
 
 static char *area;
@@ -281,6 +281,8 @@ static void run_threads_come_and_go(void)
 }
 
 #define TIERS_TINY "ddr=2M", "cxl=2M", "nvme=24M:%D"
+#define TIERS_ZMEM "ddr=2M", "zmem=1M", "nvme=24M:%D"
+#define TIERS_FOUR "ddr=2M", "cxl=1M", "zmem=1M", "nvme=24M:%D"
 #define ONE        .nodes_count = 1, .timeout_s = 30
 
 static const struct node_case cases[] = {
@@ -289,6 +291,13 @@ static const struct node_case cases[] = {
     {"mixed_private_no_move", run_mixed_private, ONE, .options = {TIERS_TINY, "uffd.move=off", "uffd.poison=off"}},
     {"mixed_epoll", run_mixed_shared, ONE, .options = {TIERS_TINY, "loop=epoll"}},
     {"mixed_no_cxl", run_mixed_shared, ONE, .options = {"ddr=2M", "nvme=24M:%D", "prefetch=8"}},
+    {"mixed_shared_zmem", run_mixed_shared, ONE, .options = {TIERS_ZMEM}},
+    {"mixed_private_zmem", run_mixed_private, ONE, .options = {TIERS_ZMEM}},
+    {"mixed_private_zmem_no_move", run_mixed_private, ONE, .options = {TIERS_ZMEM, "uffd.move=off"}},
+    {"mixed_shared_four", run_mixed_shared, ONE, .options = {TIERS_FOUR}},
+    {"mixed_private_four", run_mixed_private, ONE, .options = {TIERS_FOUR, "zmem.codec=zstd"}},
+    {"words_zmem", run_words, ONE, .options = {TIERS_ZMEM}},
+    {"together_four", run_together, ONE, .options = {TIERS_FOUR}},
     {"words", run_words, ONE, .options = {TIERS_TINY}},
     {"words_no_cxl", run_words, ONE, .options = {"ddr=2M", "nvme=24M:%D"}},
     {"together", run_together, ONE, .options = {TIERS_TINY}},

@@ -262,6 +262,68 @@ static void a_copy_below_is_kept_unless_there_is_plenty_of_room_above(void **sta
     fixture_free(&fixture);
 }
 
+static struct placement_question four_tiers(uint64_t cxl_free, uint64_t zmem_free, uint64_t nvme_free)
+{
+    struct placement_question question = question_new(cxl_free, nvme_free);
+
+    question.slots_free[TIER_ZMEM] = zmem_free;
+    question.slots_max[TIER_ZMEM] = 1600;
+    return question;
+}
+
+static int target_of(const struct fixture *fixture, uint64_t cxl_free, uint64_t zmem_free, uint64_t nvme_free)
+{
+    struct placement_question question = four_tiers(cxl_free, zmem_free, nvme_free);
+
+    return placement_target(fixture->placement, &question);
+}
+
+static int demotion_of(const struct fixture *fixture, enum tier_kind from, uint64_t zmem_free, uint64_t nvme_free)
+{
+    struct placement_question question = four_tiers(500, zmem_free, nvme_free);
+
+    return placement_demotion(fixture->placement, &question, from);
+}
+
+static void compressed_memory_lies_between(void **state)
+{
+    struct placement_cost cost = cost_usual;
+    struct fixture fixture;
+
+    (void)state;
+    cost.read_ns[TIER_ZMEM] = 2000;
+    cost.write_ns[TIER_ZMEM] = 7000;
+    fixture = fixture_new(&cost);
+    assert_int_equal(target_of(&fixture, 500, 500, 500), TIER_CXL);
+    assert_int_equal(target_of(&fixture, 62, 500, 500), TIER_ZMEM);
+    assert_int_equal(target_of(&fixture, 62, 100, 500), TIER_NVME); /* its last sixteenth is kept too */
+    assert_int_equal(target_of(&fixture, 62, 100, 0), TIER_CXL);
+    assert_int_equal(target_of(&fixture, 0, 100, 0), TIER_ZMEM);
+    assert_int_equal(target_of(&fixture, 0, 0, 0), PLACE_NOWHERE);
+    fixture_free(&fixture);
+}
+
+static void old_pages_move_on_to_the_cheapest_below(void **state)
+{
+    struct placement_cost cost = cost_usual;
+    struct fixture fixture;
+
+    (void)state;
+    cost.read_ns[TIER_ZMEM] = 2000;
+    cost.write_ns[TIER_ZMEM] = 7000;
+    fixture = fixture_new(&cost);
+    assert_int_equal(demotion_of(&fixture, TIER_CXL, 500, 500), TIER_ZMEM);
+    assert_int_equal(demotion_of(&fixture, TIER_CXL, 100, 500), TIER_NVME); /* never so that others must move on */
+    assert_int_equal(demotion_of(&fixture, TIER_CXL, 100, 0), PLACE_NOWHERE);
+    assert_int_equal(demotion_of(&fixture, TIER_ZMEM, 500, 500), TIER_NVME);
+    assert_int_equal(demotion_of(&fixture, TIER_ZMEM, 500, 0), PLACE_NOWHERE);
+    fixture_free(&fixture);
+    cost.write_ns[TIER_ZMEM] = 700000; /* slower than the disk */
+    fixture = fixture_new(&cost);
+    assert_int_equal(demotion_of(&fixture, TIER_CXL, 500, 500), TIER_NVME);
+    fixture_free(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +338,8 @@ int main(void)
         cmocka_unit_test(cost_decides_not_the_name),
         cmocka_unit_test(a_cheap_copy_is_dropped),
         cmocka_unit_test(a_copy_below_is_kept_unless_there_is_plenty_of_room_above),
+        cmocka_unit_test(compressed_memory_lies_between),
+        cmocka_unit_test(old_pages_move_on_to_the_cheapest_below),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
