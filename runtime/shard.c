@@ -202,9 +202,10 @@ static void shard_close(struct node *node)
     if (node->stream != NULL) /* the start failed: nobody was served */
         bulk_stream_close(node->stream);
     limits_close(node->limits);
-    peers_close(node);
+    /* While everything is still open: until the disk is done, the loop may bring views and messages as well. */
     while (node->pager != NULL && pager_is_transferring(node->pager))
         loop_run_once(node->loop, UINT64_MAX);
+    peers_close(node);
     if (node->mmu != NULL)
         mmu_close(node->mmu);
     if (node->pager != NULL)
