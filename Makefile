@@ -21,7 +21,8 @@ setup:
 demo: setup
 	@scripts/demo.sh
 
-check: setup
+check:
+	@scripts/setup.sh programs
 	@scripts/check.sh $(LABEL)
 
 bench: setup

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what building, testing and the demo need, on Debian 12 and 13. Says nothing and needs neither root nor
-# network when all of it is there.
+# network when all of it is there. `setup.sh programs` also installs the programs that tests/e2e/programs runs.
 set -euo pipefail
 
 packages=(
@@ -9,6 +9,12 @@ packages=(
     liburing-dev libnuma-dev libxxhash-dev libjemalloc-dev liblz4-dev libzstd-dev libcmocka-dev spin
     openssh-client
 )
+
+programs=(
+    coreutils util-linux time perl python3 python3-numpy sqlite3 redis-server redis-tools memcached nodejs
+    default-jdk-headless postgresql rocksdb-tools xz-utils memtester stress-ng man-db groff-base
+)
+[ "${1:-}" != programs ] || packages+=("${programs[@]}")
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -38,8 +44,22 @@ if [ "$(id -u)" -ne 0 ]; then
     as_root=(sudo)
 fi
 
+# The packages of servers start them; the tests want their programs only. An administrator's own policy stays.
+policy=/usr/sbin/policy-rc.d
+policy_is_ours=
+hold_services() {
+    [ ! -e "$policy" ] || return 0
+    policy_is_ours=yes
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+    "${as_root[@]}" chmod 755 "$policy"
+}
+
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+leave() {
+    rm -f "$log"
+    [ -z "$policy_is_ours" ] || "${as_root[@]}" rm -f "$policy"
+}
+trap leave EXIT
 run() {
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "$@" </dev/null >"$log" 2>&1 && return 0
     cat "$log" >&2
@@ -54,5 +74,6 @@ if ! run apt-get update -q; then
 fi
 if [ ${#missing[@]} -gt 0 ]; then
     say "installing ${missing[*]}"
+    hold_services
     run apt-get install -q -y --no-install-recommends "${missing[@]}"
 fi
