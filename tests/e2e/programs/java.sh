@@ -13,13 +13,13 @@ public class Program {
     public static void main(String[] arguments) {
         HashMap<Integer, ArrayList<String>> table = new HashMap<>();
         long x = 1;
-        for (int i = 0; i < 600_000; i++) {
+        for (int i = 0; i < 1_200_000; i++) {
             x = (x * 6364136223846793005L + 1442695040888963407L);
             table.computeIfAbsent((int) (x >>> 48), k -> new ArrayList<>()).add("entry " + x + " of " + i);
             if (i % 4 == 3)
                 table.remove((int) (x >>> 49));
         }
-        long[] numbers = new long[4_000_000];
+        long[] numbers = new long[8_000_000];
         for (int i = 0; i < numbers.length; i++)
             numbers[i] = (numbers[i / 2] ^ i) * 0x9E3779B97F4A7C15L;
         long sum = 0;

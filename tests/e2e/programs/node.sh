@@ -14,7 +14,8 @@ const next = () => (x = (Math.imul(x, 1103515245) + 12345) & 0x7fffffff);
 const typed = new Float64Array(6e6);
 for (let i = 0; i < typed.length; i++) typed[i] = next() / 3;
 const map = new Map();
-for (let i = 0; i < 200000; i++) map.set('k' + (next() % 1000003), { i, text: 'v'.repeat(next() % 200) + i, list: [i, x] });
+for (let i = 0; i < 200000; i++)
+    map.set('k' + (next() % 1000003), { i, text: 'v'.repeat(next() % 200) + i, list: [i, x] });
 const arrays = [];
 for (let i = 0; i < 300; i++) arrays.push(Array.from({ length: 10000 }, (_, j) => i * j % 97));
 typed.sort();

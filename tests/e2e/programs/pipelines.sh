@@ -32,7 +32,8 @@ for i in 1 2 3 4 5; do
     (words[i]=changed; echo "${words[i]} ${words[59000 + i]}") | sed 's/many/few/'
 done
 echo "${words[3]}"
-diff <(printf '%s\n' "${words[@]}" | cut -d' ' -f2 | sort -n) <(printf '%s\n' "${words[@]}" | cut -d' ' -f2 | sort -n -r | tac)
+numbers() { printf '%s\n' "${words[@]}" | cut -d' ' -f2 | sort "$@"; }
+diff <(numbers -n) <(numbers -n -r | tac)
 seq 20000 | xargs -n 500 echo | tr ' ' '\n' | grep -c 7
 seq 100000 | gzip -c | gunzip | tail -n 1
 tar cf - -C .. script.sh page.1 | tar tf -

@@ -26,7 +26,8 @@ SET max_parallel_workers_per_gather = 0;
 CREATE TABLE big AS SELECT i, md5(i::text) AS a, repeat(md5((i * 7)::text), 4) AS b FROM generate_series(1, 300000) i;
 ANALYZE big;
 SELECT md5(string_agg(a, ',' ORDER BY b)) FROM big;
-SELECT count(*), sum(n), max(l) FROM (SELECT substr(a, 1, 4) AS k, count(*) AS n, max(length(b)) AS l FROM big GROUP BY 1) g;
+SELECT count(*), sum(n), max(l)
+    FROM (SELECT substr(a, 1, 4) AS k, count(*) AS n, max(length(b)) AS l FROM big GROUP BY 1) g;
 SELECT count(*), md5(string_agg(x.a, '' ORDER BY x.i)) FROM big x JOIN big y ON x.b = y.b AND x.i % 3 = 0;
 CREATE INDEX big_b ON big(b);
 SELECT i FROM big ORDER BY b LIMIT 5;
@@ -38,8 +39,8 @@ one() {
     local started
     half=$1
     started=$(milliseconds)
-    serve "$half" "$postgres" -D "$scratch/data-$half" -k "$scratch/$half" -c listen_addresses= -c fsync=off -c jit=off \
-        -c shared_buffers=24MB -c max_connections=30 -c autovacuum=off
+    serve "$half" "$postgres" -D "$scratch/data-$half" -k "$scratch/$half" -c listen_addresses= -c fsync=off \
+        -c jit=off -c shared_buffers=24MB -c max_connections=30 -c autovacuum=off
     answers sql -c 'SELECT 1'
     (sql -f queries.sql && sql -c 'DROP TABLE big') >"$half/results" || fail "$half: the queries failed"
     half_kib=$(sql -f queries.sql -c "$peak_query" | tail -n 1)
@@ -48,16 +49,17 @@ one() {
     "${as_user[@]}" "$pgbench" -h "$scratch/$half" -n -c 6 -j 2 -t 300 --random-seed=5 postgres >bench 2>&1 ||
         fail "pgbench: $(cat bench)"
     cd ..
-    sql -c "SELECT count(*) FROM pgbench_history" -c "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = sum(delta),
-        (SELECT sum(bbalance) FROM pgbench_branches) = sum(delta), (SELECT sum(tbalance) FROM pgbench_tellers) = sum(delta)
-        FROM pgbench_history" >"$half/balance"
+    sql -c "SELECT count(*) FROM pgbench_history" -c "SELECT 
+        (SELECT sum(abalance) FROM pgbench_accounts) = sum(delta),
+        (SELECT sum(bbalance) FROM pgbench_branches) = sum(delta),
+        (SELECT sum(tbalance) FROM pgbench_tellers) = sum(delta) FROM pgbench_history" >"$half/balance"
     end_server INT || fail "$half: the server does not end in order"
     half_ms=$(($(milliseconds) - started))
 }
 
 prepare() {
-    "$@" "${as_user[@]}" "$bin/initdb" -D "$scratch/data-$half" -A trust -E UTF8 --no-locale -N >"$half/initdb" 2>&1 </dev/null ||
-        fail "$half: initdb: $(tail -n 5 "$half/initdb")"
+    "$@" "${as_user[@]}" "$bin/initdb" -D "$scratch/data-$half" -A trust -E UTF8 --no-locale -N \
+        >"$half/initdb" 2>&1 </dev/null || fail "$half: initdb: $(tail -n 5 "$half/initdb")"
 }
 
 half=native

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# redis-server: an allocator of its own, and a child that saves the parent's memory as it was at the fork while the parent
-# goes on changing it.
+# redis-server: an allocator of its own, and a child that saves the parent's memory as it was at the fork while the
+# parent goes on changing it.
 source "$(dirname "$0")/common.sh"
 redis=$(need redis-server redis-server)
 cli=$(need redis-cli redis-tools)
