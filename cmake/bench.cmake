@@ -19,6 +19,16 @@ foreach(name ${bench_single} ${bench_pair})
 endforeach()
 
 # Programs that know nothing of Tiermesh, alone and under the preload library.
+foreach(name pattern redis_load)
+    add_executable(bench_${name} ${bench}/${name}.c)
+    target_include_directories(bench_${name} PRIVATE ${CMAKE_SOURCE_DIR})
+    target_link_libraries(bench_${name} PRIVATE Threads::Threads m)
+    set_target_properties(bench_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+endforeach()
+add_executable(bench_rivals ${bench}/rivals.c)
+target_link_libraries(bench_rivals PRIVATE tm_bench)
+set_target_properties(bench_rivals PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+
 if(TARGET tiermesh-preload)
     add_executable(bench_alloc_heavy ${bench}/alloc_heavy.c)
     target_link_libraries(bench_alloc_heavy PRIVATE Threads::Threads)

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pattern.c - an ordinary program that touches the pages of one large block in some order; it knows nothing of
+ * Tiermesh. Its memory is managed by the kernel or by the preload library.
+ *
+ *   bench_pattern SET_MIB ORDER [THREADS [store [text]]]
+ *
+ * ORDER is sequential, strided (every 16th page, then those behind them) or random. Fills the block, reads all of it
+ * once, so that what is not in memory has a copy where it went, and says "ready". Then, for each line of its input that
+ * names a number of seconds: touches for so long, as `store` writes, and says how many pages a second.
+ *
+ * Each page starts with its number, which is checked at each touch; the rest of it does not compress, or, as `text`, to
+ * a third.
+ */
+#include "base/random.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PAGE_BYTES  4096
+#define STRIDE      16
+#define THREADS_MAX 64
+
+enum order {
+    SEQUENTIAL,
+    STRIDED,
+    RANDOM,
+};
+
+static struct {
+    char *memory;
+    size_t pages_count;
+    enum order order;
+    unsigned threads_count;
+    bool is_store, is_text;
+} set;
+
+static _Atomic(bool) stop;
+
+struct walker {
+    pthread_t thread;
+    struct random random;
+    size_t at;
+    uint64_t touched;
+};
+
+static struct walker walkers[THREADS_MAX];
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void page_fill(size_t page, struct random *random)
+{
+    char *bytes = set.memory + page * PAGE_BYTES;
+    size_t random_bytes = set.is_text ? PAGE_BYTES / 3 - 64 : PAGE_BYTES;
+
+    for (size_t i = 0; i < random_bytes; i += sizeof(uint64_t)) {
+        uint64_t word = random_next(random);
+
+        memcpy(bytes + i, &word, sizeof(word));
+    }
+    for (size_t i = random_bytes; i < PAGE_BYTES; i += 16)
+        memcpy(bytes + i, "0123456789abcdef", 16);
+    memcpy(bytes, &page, sizeof(page));
+}
+
+static void page_touch(size_t page)
+{
+    volatile size_t *number = (volatile size_t *)(void *)(set.memory + page * PAGE_BYTES);
+
+    if (*number != page) {
+        fprintf(stderr, "page %zu holds what belongs to page %zu\n", page, *number);
+        exit(1);
+    }
+    if (set.is_store)
+        number[1]++;
+}
+
+/* The next page of this thread's walk. */
+static size_t walk(struct walker *walker)
+{
+    size_t at = walker->at;
+
+    switch (set.order) {
+    case SEQUENTIAL:
+        walker->at = at + 1 < set.pages_count ? at + 1 : 0;
+        return at;
+    case STRIDED:
+        walker->at = at + STRIDE < set.pages_count ? at + STRIDE : (at + 1) % STRIDE;
+        return at;
+    case RANDOM:
+        break;
+    }
+    return random_below(&walker->random, (uint32_t)set.pages_count);
+}
+
+static void *walker_run(void *argument)
+{
+    struct walker *walker = argument;
+
+    while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+        page_touch(walk(walker));
+        walker->touched++;
+    }
+    return NULL;
+}
+
+/* Pages a second of all threads. */
+static double measure(double time_s)
+{
+    struct timespec nap = {(time_t)time_s, (long)((time_s - (double)(time_t)time_s) * 1e9)};
+    double start_s = now_s();
+    uint64_t touched = 0;
+
+    atomic_store(&stop, false);
+    for (unsigned i = 0; i < set.threads_count; i++) {
+        walkers[i].touched = 0;
+        if (pthread_create(&walkers[i].thread, NULL, walker_run, &walkers[i]) != 0)
+            exit(1);
+    }
+    nanosleep(&nap, NULL);
+    atomic_store(&stop, true);
+    for (unsigned i = 0; i < set.threads_count; i++) {
+        pthread_join(walkers[i].thread, NULL);
+        touched += walkers[i].touched;
+    }
+    return (double)touched / (now_s() - start_s);
+}
+
+static void set_parse(int argc, char **argv)
+{
+    if (argc < 3) {
+        fprintf(stderr, "usage: bench_pattern SET_MIB sequential|strided|random [THREADS [store|load [text]]]\n");
+        exit(2);
+    }
+    set.pages_count = strtoul(argv[1], NULL, 10) << (20 - 12);
+    set.order = argv[2][0] == 'r' ? RANDOM : argv[2][1] == 'e' ? SEQUENTIAL : STRIDED;
+    set.threads_count = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 1;
+    set.is_store = argc > 4 && strcmp(argv[4], "store") == 0;
+    set.is_text = argc > 5 && strcmp(argv[5], "text") == 0;
+    if (set.pages_count == 0 || set.threads_count == 0 || set.threads_count > THREADS_MAX)
+        exit(2);
+}
+
+int main(int argc, char **argv)
+{
+    struct random random = {.state = 7};
+    char line[64];
+
+    set_parse(argc, argv);
+    set.memory = aligned_alloc(PAGE_BYTES, set.pages_count * PAGE_BYTES);
+    if (set.memory == NULL)
+        return 1;
+    for (size_t page = 0; page < set.pages_count; page++)
+        page_fill(page, &random);
+    for (size_t page = 0; page < set.pages_count; page++)
+        page_touch(page);
+    for (unsigned i = 0; i < set.threads_count; i++)
+        walkers[i] = (struct walker){.random = {.state = 1000 + i}, .at = set.pages_count / set.threads_count * i};
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof(line), stdin) != NULL) {
+        printf("%.2f\n", measure(strtod(line, NULL)));
+        fflush(stdout);
+    }
+    return 0;
+}

@@ -1,0 +1,399 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# preload.sh BUILD_DIRECTORY OUTPUT.jsonl [--quick] [ROW...]: unchanged programs under the preload library, each beside
+# the same program under the kernel's swap, by turns in one run. Prints a table and one line "met NAME RATIO BAR" or
+# "missed NAME RATIO BAR" for each bar, and adds the figures to OUTPUT as JSON lines; without a ROW it begins anew.
+# Rows, also in $ROWS (and rounds in $ROUNDS): touch random zmem redis sqlite sort numpy fits memory.
+#
+# The rival is the same binary in a memory cgroup of the size of the product's budget, with a swap file on the disk of
+# the nvme tier (swap.sh; needs root), or with zram. What cannot be had here is "skipped" with the reason. The exit
+# status says whether everything ran, not whether every bar was met.
+set -euo pipefail
+
+if [ -z "${BENCH_CGROUP:-}${BENCH_NO_SWAP:-}" ]; then
+    mkdir -p "$(dirname "$2")/store"
+    exec "$(dirname "$0")/swap.sh" "$(dirname "$2")/store" 3072 256 "$0" "$@"
+fi
+
+build=$(realpath "$1") output=$(realpath -m "$2")
+shift 2
+bench=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
+programs=$build/bench
+store=$(dirname "$output")/store
+scratch=$store/preload
+rivals=$programs/bench_rivals
+product_group=${BENCH_CGROUP:+$BENCH_CGROUP-product}
+zram=
+pids=()
+failed=0
+
+quick=
+if [ "${1:-}" = --quick ]; then
+    quick=yes
+    shift
+fi
+read -r -a rows <<<"$* ${ROWS:-}"
+
+# Sizes: MiB of the limit, of a set that is twice that; rounds and seconds of each.
+limit=256 rounds=${ROUNDS:-5} seconds=3
+[ -z "$quick" ] || limit=16 rounds=1 seconds=0.2
+set_mib=$((limit * 2))
+
+# ---- what is needed and left behind ----------------------------------------------------------------------------------
+
+# A command runs in the background and is waited for, so that a signal reaches this script at once.
+run() {
+    local status=0
+    "$@" &
+    pids+=("$!")
+    wait "$!" || status=$?
+    pids=("${pids[@]:0:${#pids[@]}-1}")
+    return "$status"
+}
+
+zram_remove() {
+    [ -n "$zram" ] || return 0
+    ! grep -q "^/dev/zram$zram " /proc/swaps || swapoff "/dev/zram$zram" || return 1
+    echo 1 >"/sys/block/zram$zram/reset"
+    # Device 0 is made with the kernel; the others are ours.
+    [ "$zram" = 0 ] || echo "$zram" >/sys/class/zram-control/hot_remove
+    zram=
+}
+
+clean_up() {
+    trap '' INT TERM HUP
+    local pid
+    for pid in "${pids[@]}"; do
+        kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+    zram_remove || echo "preload.sh: /dev/zram$zram is still switched on" >&2
+    for _ in $(seq 50); do
+        [ -n "$product_group" ] && [ -d "$product_group" ] && ! rmdir "$product_group" 2>/dev/null || break
+        sleep 0.1
+    done
+    rm -rf "$scratch"
+    rmdir "$store" 2>/dev/null || true # swap.sh has a file there still
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+
+mkdir -p "$scratch"
+[ "${#rows[@]}" -gt 0 ] || rm -f "$output"
+[ -z "$product_group" ] || mkdir "$product_group"
+
+skip() {
+    printf 'skipped %s: %s\n' "$1" "$2"
+    printf '{"name":"%s","verdict":"skipped","why":"%s"}\n' "$1" "$2" >>"$output"
+}
+
+machine() {
+    local cpu revision
+    cpu=$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n 1)
+    revision=$(git -C "$bench" describe --always --dirty 2>/dev/null || echo unknown)
+    printf '{"machine":"%s","processors":%d,"memory_mib":%d,"kernel":"%s","date":"%s","revision":"%s",' \
+        "${cpu:-$(uname -m)}" "$(nproc)" $(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) / 1024)) \
+        "$(uname -r)" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$revision"
+    printf '"page_cluster":%d,"swappiness":%d}\n' "$(cat /proc/sys/vm/page-cluster)" "$(cat /proc/sys/vm/swappiness)"
+}
+
+# ---- the two sides ---------------------------------------------------------------------------------------------------
+
+# limit_set MIB: of the rival's cgroup; "none" for no limit.
+limit_set() {
+    local bytes=$(($1 << 20)) file=$BENCH_CGROUP/memory.max
+    if [ ! -e "$file" ]; then
+        file=$BENCH_CGROUP/memory.limit_in_bytes
+        echo 0 2>/dev/null >"$BENCH_CGROUP/memory.force_empty" || true
+        [ "$bytes" -gt 0 ] || bytes=-1
+    elif [ "$bytes" -eq 0 ]; then
+        bytes=max
+    fi
+    echo "$bytes" >"$file"
+}
+
+# Sets product: what stands before a command to run it with that budget in MiB, and options of dsmrun behind it.
+product_of() {
+    local budget=$1
+    shift
+    product=("$bench/in_group.sh" "$product_group" "$build/dsmrun" --ddr "${budget}M" --nvme "3G:$store" "$@" --)
+}
+
+# Sets rival: the same for the kernel's side with a limit in MiB, 0 for none.
+rival_of() {
+    limit_set "$1"
+    rival=("$bench/in_group.sh" "$BENCH_CGROUP")
+}
+
+# measure --figure NAME,UNIT,BAR OPTION... PRODUCT... :: RIVAL...: goes on when it fails.
+measure() {
+    local status=0
+    run "$rivals" --json "$output" --rounds "$rounds" --seconds "$seconds" "$@" 2>"$scratch/err" </dev/null ||
+        status=$?
+    if [ "$status" -ne 0 ]; then
+        failed=1
+        tail -n 5 "$scratch/err" | sed 's/^/    /'
+        printf 'failed %s: it ended with status %d\n' "${2%%,*}" "$status"
+    fi
+}
+
+# ---- touching pages --------------------------------------------------------------------------------------------------
+
+# pattern NAME BAR ARGUMENTS...: bench_pattern against the swap file.
+pattern() {
+    local name=$1 bar=$2
+    shift 2
+    product_of "$limit"
+    rival_of "$limit"
+    measure --figure "$name,pages/s,$bar" "${product[@]}" "$programs/bench_pattern" "$set_mib" "$@" :: \
+        "${rival[@]}" "$programs/bench_pattern" "$set_mib" "$@"
+}
+
+row_touch() {
+    pattern touch-sequential-clean '>=3' sequential 1 load
+    pattern touch-sequential-dirty '>=2.5' sequential 1 store
+    pattern touch-strided-clean '>=3' strided 1 load
+    pattern touch-strided-dirty '>=2.5' strided 1 store
+}
+
+row_random() {
+    pattern random-1-clean '>=1' random 1 load
+    pattern random-1-dirty '>=1' random 1 store
+    pattern random-4-clean '>=1.3' random 4 load
+    pattern random-4-dirty '>=1.3' random 4 store
+}
+
+# zram_make ALGORITHM: a device before the swap file in order. Sets zram, or why.
+zram_make() {
+    why=
+    if [ ! -e /sys/class/zram-control/hot_add ]; then
+        why="this kernel has no zram"
+    elif [ -e /sys/block/zram0/disksize ] && [ "$(cat /sys/block/zram0/disksize)" = 0 ]; then
+        zram=0
+    else
+        zram=$(cat /sys/class/zram-control/hot_add)
+    fi
+    [ -z "$why" ] || return 0
+    if ! echo "$1" 2>/dev/null >"/sys/block/zram$zram/comp_algorithm"; then
+        why="zram has no $1"
+    elif ! echo "${set_mib}M" >"/sys/block/zram$zram/disksize" || ! mkswap "/dev/zram$zram" >/dev/null ||
+        ! swapon -p 100 "/dev/zram$zram"; then
+        why="zram cannot be switched on"
+    fi
+    [ -z "$why" ] || zram_remove
+}
+
+# The data compress to a third. The compressed memory counts inside the limit, on both sides: half of it is for pages as
+# they are, the other half takes the rest of the set. (zram is not charged to the cgroup, so its limit is half.)
+row_zmem() {
+    local algorithm arguments=("$set_mib" random 1 load text)
+    product_of $((limit / 2)) --zmem "$((limit / 2))M"
+    rival_of "$limit"
+    measure --figure 'zmem-random-to-swap,pages/s,>=2' "${product[@]}" "$programs/bench_pattern" "${arguments[@]}" :: \
+        "${rival[@]}" "$programs/bench_pattern" "${arguments[@]}"
+    for algorithm in lz4 lzo-rle; do
+        zram_make "$algorithm"
+        if [ -n "$why" ]; then
+            skip "zmem-random-to-zram-$algorithm" "$why"
+            continue
+        fi
+        rival_of $((limit / 2))
+        measure --figure "zmem-random-to-zram-$algorithm,pages/s,>=0.6" "${product[@]}" "$programs/bench_pattern" \
+            "${arguments[@]}" :: "${rival[@]}" "$programs/bench_pattern" "${arguments[@]}"
+        awk '{ printf "    zram held %.0f MiB in %.0f MiB at most\n", $1 / 1048576, $5 / 1048576 }' \
+            "/sys/block/zram$zram/mm_stat"
+        zram_remove
+    done
+}
+
+# ---- programs that run from start to end -----------------------------------------------------------------------------
+
+# peak COMMAND...: MiB, without limit.
+peak() {
+    run "$rivals" --peak "$@" >"$scratch/peak"
+    cat "$scratch/peak"
+}
+
+# program NAME COMMAND...: at half and at a quarter of its peak.
+program() {
+    local name=$1 top part
+    shift
+    top=$(peak "$@")
+    for part in 2 4; do
+        product_of $((top / part))
+        rival_of $((top / part))
+        measure --figure "$name-$((100 / part)),s,>=1.2" --once --drop-caches "${product[@]}" "$@" :: "${rival[@]}" "$@"
+    done
+    printf '    %s needs %d MiB\n' "$name" "$top"
+}
+
+# Sets command.
+sort_command() {
+    local lines=$((quick ? 100000 : 2500000))
+    # 100 bytes a line, so 250 MB.
+    [ -e "$scratch/text" ] || awk -v lines="$lines" 'BEGIN {
+        srand(7)
+        for (i = 0; i < lines; i++)
+            printf "%010d %010d %078d\n", rand() * 1e10, rand() * 1e10, i
+    }' >"$scratch/text"
+    command=(env LC_ALL=C sort --buffer-size=4G --parallel=2 "$scratch/text")
+}
+
+sqlite_command() {
+    local records=$((quick ? 20000 : 700000))
+    cat >"$scratch/sql" <<SQL
+CREATE TABLE record(id INTEGER PRIMARY KEY, key INTEGER, text TEXT);
+INSERT INTO record WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $records)
+    SELECT i, (i * 7919 + 13) % 1000003, printf('%064d the text of record %d', i * 31, i) FROM n;
+CREATE INDEX by_key ON record(key);
+WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $records / 10)
+    SELECT count(*), sum(length(text)), sum(id) FROM n JOIN record ON record.key = (n.i * 104729 + 7) % 1000003;
+SELECT key % 16, count(*), max(text) FROM record GROUP BY key % 16;
+SQL
+    command=(sqlite3 :memory: ".read $scratch/sql")
+}
+
+numpy_command() {
+    cat >"$scratch/arrays.py" <<'PYTHON'
+import sys
+import numpy
+
+count = int(sys.argv[1])
+generator = numpy.random.default_rng(7)
+a = generator.random(count)
+b = a * 2 + 1
+for _ in range(3):
+    a += numpy.sqrt(b)
+    b *= 0.5
+order = generator.permutation(count // 64)
+blocks = a.reshape(-1, 64)
+print(float(a.sum()), float(b.sum()), float(blocks[order, 0].cumsum()[-1]))
+a.sort()
+print(float(a[0]), float(a[count // 2]), float(a[-1]))
+PYTHON
+    command=(/usr/bin/python3 "$scratch/arrays.py" $((quick ? 1 << 18 : 1 << 24)))
+}
+
+row_sort() { sort_command && program sort "${command[@]}"; }
+row_sqlite() { sqlite_command && program sqlite "${command[@]}"; }
+
+row_numpy() {
+    if ! /usr/bin/python3 -c 'import numpy' 2>/dev/null; then
+        skip numpy-50 "python3 has no numpy"
+        return
+    fi
+    numpy_command && program numpy "${command[@]}"
+}
+
+# ---- redis -----------------------------------------------------------------------------------------------------------
+
+# server NAME COMMAND...: redis on the socket $scratch/NAME, behind COMMAND.
+server() {
+    local socket=$scratch/$1
+    shift
+    "$@" redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --dir "$scratch" >"$socket.log" 2>&1 &
+    pids+=("$!")
+    for _ in $(seq 200); do
+        ! redis-cli -s "$socket" ping 2>/dev/null | grep -q PONG || return 0
+        sleep 0.1
+    done
+    tail -n 5 "$socket.log" | sed 's/^/    /'
+    return 1
+}
+
+# The servers of this row end; what else runs stays.
+servers_end() {
+    local name pid
+    for name in "$@"; do
+        redis-cli -s "$scratch/$name" shutdown nosave >/dev/null 2>&1 || true
+    done
+    for pid in "${pids[@]}"; do
+        kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+    pids=()
+}
+
+# redis_pair FIGURES... : the load on both servers.
+redis_pair() {
+    local keys=$((quick ? 10000 : 300000)) load figures=()
+    load=("$programs/bench_redis_load")
+    while [ $# -gt 0 ]; do
+        figures+=(--figure "$1")
+        shift
+    done
+    measure "${figures[@]}" "${load[@]}" "$scratch/product" "$keys" 1024 16 :: \
+        "${load[@]}" "$scratch/rival" "$keys" 1024 16
+}
+
+redis_peak() {
+    local keys=$((quick ? 10000 : 300000))
+    server peak env && echo | run "$programs/bench_redis_load" "$scratch/peak" "$keys" 1024 16 >/dev/null
+    redis-cli -s "$scratch/peak" info memory | sed -n 's/^used_memory_rss:\([0-9]*\).*/\1/p' >"$scratch/rss"
+    servers_end peak
+    top=$(($(cat "$scratch/rss") >> 20))
+}
+
+row_redis() {
+    local part percent seconds=$seconds
+    [ -n "$quick" ] || seconds=10
+    redis_peak
+    for part in 2 4; do
+        percent=$((100 / part))
+        product_of $((top / part))
+        rival_of $((top / part))
+        if server product "${product[@]}" && server rival "${rival[@]}"; then
+            redis_pair "redis-$percent,requests/s,>=1.2" "redis-$percent-p99,us,<=1"
+        else
+            failed=1
+            echo "failed redis-$percent: a server does not answer"
+        fi
+        servers_end product rival
+    done
+    printf '    redis needs %d MiB\n' "$top"
+}
+
+# ---- what it costs ---------------------------------------------------------------------------------------------------
+
+# The program fits: the library must not be felt. The rival is the same program without it, and without limit.
+row_fits() {
+    local name
+    product_of 8192
+    rival_of 0
+    measure --figure 'fits-touch,pages/s,>=0.97' "${product[@]}" "$programs/bench_pattern" "$limit" random 1 store :: \
+        "${rival[@]}" "$programs/bench_pattern" "$limit" random 1 store
+    for name in sort sqlite numpy; do
+        "${name}_command"
+        measure --figure "fits-$name,s,>=0.97" --once "${product[@]}" "${command[@]}" :: "${rival[@]}" "${command[@]}"
+    done
+    if server product "${product[@]}" && server rival "${rival[@]}"; then
+        redis_pair 'fits-redis,requests/s,>=0.97' 'fits-redis-p99,us,'
+    fi
+    servers_end product rival
+}
+
+# Beyond the budget: at most 1 % of what is managed, and 32 MiB.
+row_memory() {
+    local allowed
+    allowed=$(awk -v set="$set_mib" 'BEGIN { printf "%.2f", set / 100 + 32 }')
+    product_of "$limit"
+    measure --figure 'memory-of-runtime,MiB,<=1' "$bench/footprint.sh" "$product_group" "$limit" "${product[@]:2}" \
+        "$programs/bench_pattern" "$set_mib" random 4 store :: \
+        sh -c "echo ready; while read -r _; do echo $allowed; done"
+}
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+if [ -z "${BENCH_CGROUP:-}" ]; then
+    skip preload "$BENCH_NO_SWAP"
+    exit 0
+fi
+machine | tee -a "$output"
+printf '%-30s %10s %10s %-8s %7s  %7s %7s  %s\n' figure product reference unit ratio lowest highest bar
+[ "${#rows[@]}" -gt 0 ] || rows=(touch random zmem redis sqlite sort numpy fits memory)
+for row in "${rows[@]}"; do
+    "row_$row"
+done
+[ "$failed" -eq 0 ]
