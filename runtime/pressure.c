@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/pressure.h"
+#include "base/os.h"
 #include "base/textfile.h"
 
 #include <errno.h>
@@ -51,13 +52,15 @@ void pressure_open(const char *root, struct pressure *ret_pressure)
         close(ret_pressure->fd);
         ret_pressure->fd = -1;
     }
+    if (ret_pressure->fd >= 0)
+        ret_pressure->fd = os_descriptor_own(ret_pressure->fd);
     errno = before;
 }
 
 void pressure_close(struct pressure *pressure)
 {
     if (pressure->fd >= 0)
-        close(pressure->fd);
+        os_descriptor_close(pressure->fd);
     pressure->fd = -1;
 }
 
