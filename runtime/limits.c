@@ -61,7 +61,7 @@ static void clamp_say(struct limits *limits, const struct limits_input *input)
 {
     uint64_t budget_bytes = limits->state.budget_bytes[TIER_DDR];
 
-    if (limits->was_clamped || input->is_pressed || budget_bytes >= limits->config.wanted_bytes[TIER_DDR])
+    if (limits->was_clamped || input->is_pressed || budget_bytes + PAGE_BYTES > limits->config.wanted_bytes[TIER_DDR])
         return;
     limits->was_clamped = true;
     log_warn("DDR budget of %lu MiB does not fit beside the rest under the memory limit of %lu MiB; it is %lu MiB now",

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # java with a heap above the budget: it is reserved as a whole, committed as it grows, and collected by moving objects.
 source "$(dirname "$0")/common.sh"
+lower=(--zmem 96M --nvme "4G:$scratch")
 javac=$(need javac default-jdk-headless)
 java=$(need java default-jdk-headless)
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # memcached: slabs, several threads, and a client that knows what every answer must be.
 source "$(dirname "$0")/common.sh"
+lower=(--zmem 64M --nvme "4G:$scratch")
 memcached=$(need memcached memcached)
 python=$(PATH=/usr/bin need python3 python3)
 

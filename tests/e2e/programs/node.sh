@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # node: V8 reserves large ranges and commits parts of them, compiles while it runs, and collects from several threads.
 source "$(dirname "$0")/common.sh"
+lower=(--cxl 128M --nvme "4G:$scratch")
 node=$(need node nodejs)
 
 cat >script.js <<'JAVASCRIPT'

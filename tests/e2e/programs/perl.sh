@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # perl with a large hash of lists.
 source "$(dirname "$0")/common.sh"
+lower=(--zmem 64M --nvme "4G:$scratch")
 perl=$(need perl perl)
 
 cat >script.pl <<'PERL'

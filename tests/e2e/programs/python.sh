@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # python3 with a large dictionary: small objects, and a collector that walks over them.
 source "$(dirname "$0")/common.sh"
+lower=(--zmem 64M --nvme "4G:$scratch")
 python=$(PATH=/usr/bin need python3 python3)
 
 cat >script.py <<'PYTHON'

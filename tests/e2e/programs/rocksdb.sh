@@ -3,6 +3,7 @@
 # db_bench of rocksdb: write buffers and a block cache that are larger than the budget, several threads, every block
 # and every key verified.
 source "$(dirname "$0")/common.sh"
+lower=(--cxl 256M --nvme "4G:$scratch")
 db_bench=$(need db_bench rocksdb-tools)
 
 run=("$db_bench" --benchmarks=fillrandom,readrandom,compact,verifychecksum,readseq,readrandom --num=60000 --reads=30000

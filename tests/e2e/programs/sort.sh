@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # sort.sh [MIB]: GNU sort, whose buffers come from malloc, on generated text.
 source "$(dirname "$0")/common.sh"
+lower=(--cxl 256M --nvme "4G:$scratch")
 mib=${1:-300}
 sort=$(need sort coreutils)
 

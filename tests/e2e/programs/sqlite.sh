@@ -3,6 +3,7 @@
 # sqlite3, which makes millions of small allocations: a table and its indexes are built in the page cache, asked and
 # changed; then the file is checked.
 source "$(dirname "$0")/common.sh"
+lower=(--zmem 48M --nvme "4G:$scratch")
 sqlite=$(need sqlite3 sqlite3)
 
 # The page cache holds all of it, so that the peak is the data.

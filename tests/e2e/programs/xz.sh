@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # xz: an encoder whose tables are looked up at random, and threads; then back again.
 source "$(dirname "$0")/common.sh"
+lower=(--cxl 256M --nvme "4G:$scratch")
 xz=$(need xz xz-utils)
 
 awk 'BEGIN {
