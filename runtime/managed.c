@@ -10,6 +10,7 @@
 #include "base/os.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,9 +26,21 @@
 
 uint64_t hooks_base, hooks_size_bytes;
 uint64_t hooks_malloc_threshold_bytes, hooks_mmap_threshold_bytes;
-struct managed managed_context = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+struct managed managed_context;
 
-static _Thread_local struct order thread_order TLS_STATIC;
+/*
+ * What the shard sees of an order. Each thread has a slot; a task that shares it with another one (made by clone() on
+ * the same memory, without thread-local storage of its own) takes a spare one.
+ */
+struct order_slot {
+    _Atomic(bool) is_taken;
+    struct order order;
+};
+
+#define SPARE_SLOTS 64
+
+static _Thread_local struct order_slot thread_slot TLS_STATIC;
+static struct order_slot spare_slots[SPARE_SLOTS];
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
 
@@ -122,12 +135,64 @@ int hooks_descriptor_next(int descriptor)
     return os_descriptor_next(descriptor);
 }
 
+/* ---- the mutex -------------------------------------------------------------------------------------------------- */
+
+static bool mutex_try(_Atomic(uint32_t) *mutex)
+{
+    uint32_t free_word = 0;
+
+    return atomic_compare_exchange_strong_explicit(mutex, &free_word, 1, memory_order_acquire, memory_order_relaxed);
+}
+
+static void mutex_unlock(_Atomic(uint32_t) *mutex)
+{
+    if (atomic_exchange_explicit(mutex, 0, memory_order_release) == 2)
+        os_futex_wake(mutex, 1, false);
+}
+
+void managed_lock(struct managed *context)
+{
+    if (mutex_try(&context->mutex))
+        return;
+    while (atomic_exchange_explicit(&context->mutex, 2, memory_order_acquire) != 0)
+        os_futex_wait(&context->mutex, 2, UINT64_MAX, false);
+}
+
+bool managed_try_lock(struct managed *context)
+{
+    return context->is_lent || mutex_try(&context->mutex);
+}
+
+void managed_unlock(struct managed *context)
+{
+    if (!context->is_lent)
+        mutex_unlock(&context->mutex);
+}
+
 /* ---- orders ----------------------------------------------------------------------------------------------------- */
 
-struct order *managed_order(void)
+static bool slot_try(struct order_slot *slot)
 {
-    memset(&thread_order, 0, sizeof(thread_order));
-    return &thread_order;
+    return !atomic_exchange_explicit(&slot->is_taken, true, memory_order_acquire);
+}
+
+static struct order_slot *slot_take(void)
+{
+    if (slot_try(&thread_slot))
+        return &thread_slot;
+    for (unsigned i = 0;; i = (i + 1) % SPARE_SLOTS) {
+        if (slot_try(&spare_slots[i]))
+            return &spare_slots[i];
+        if (i == SPARE_SLOTS - 1)
+            sched_yield();
+    }
+}
+
+void managed_slots_reset(void)
+{
+    atomic_store(&thread_slot.is_taken, false);
+    for (unsigned i = 0; i < SPARE_SLOTS; i++)
+        atomic_store(&spare_slots[i].is_taken, false);
 }
 
 void order_finish(struct order *order, int result)
@@ -145,29 +210,18 @@ int managed_wait(struct order *order)
     return order->result;
 }
 
-bool managed_try_lock(struct managed *context)
-{
-    return context->is_lent || pthread_mutex_trylock(&context->mutex) == 0;
-}
-
-void managed_unlock(struct managed *context)
-{
-    if (!context->is_lent)
-        pthread_mutex_unlock(&context->mutex);
-}
-
 static int order_carry_out(struct order *order)
 {
     int result;
 
     if (!managed_is_running()) {
-        pthread_mutex_lock(&managed_context.mutex);
+        managed_lock(&managed_context);
         if (!managed_is_running()) {
             result = order->run(&managed_context, order);
-            pthread_mutex_unlock(&managed_context.mutex);
+            managed_unlock(&managed_context);
             return result;
         }
-        pthread_mutex_unlock(&managed_context.mutex);
+        managed_unlock(&managed_context);
     }
     atomic_store_explicit(&order->done, 0, memory_order_relaxed);
     private_shard_post(&managed_context, order);
@@ -179,11 +233,16 @@ int managed_call(struct order *order)
     uint64_t all = UINT64_MAX;
     uint64_t before;
     int saved_errno = errno;
+    struct order_slot *slot;
     int result;
 
-    /* A handler that came here again would find the mutex taken, and the thread's order in use. */
+    /* A handler that came here would wait for the mutex, or the slot, of the call that it interrupts. */
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, SIGNALS_BYTES);
-    result = order_carry_out(order);
+    slot = slot_take();
+    slot->order = *order;
+    result = order_carry_out(&slot->order);
+    *order = slot->order;
+    atomic_store_explicit(&slot->is_taken, false, memory_order_release);
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, SIGNALS_BYTES);
     errno = saved_errno;
     return result;
@@ -196,91 +255,97 @@ static uint64_t page_index(const void *address)
     return ((uintptr_t)address - managed_context.window.base) >> PAGE_SHIFT;
 }
 
-static struct order *order_of(int (*run)(struct managed *, struct order *), const void *address, size_t size_bytes)
+static struct order order_of(int (*run)(struct managed *, struct order *), const void *address, size_t size_bytes)
 {
-    struct order *order = managed_order();
+    uint64_t first = page_index(address);
 
-    order->run = run;
-    order->first = page_index(address);
-    order->end = order->first + (size_bytes >> PAGE_SHIFT);
-    return order;
+    return (struct order){.run = run, .first = first, .end = first + (size_bytes >> PAGE_SHIFT)};
 }
 
 int hooks_map(size_t size_bytes, size_t alignment_bytes, int protection, void **ret_address)
 {
-    struct order *order = managed_order();
+    struct order order = {.run = run_map};
     int error;
 
-    order->run = run_map;
-    order->end = size_bytes >> PAGE_SHIFT;
-    order->alignment_pages = alignment_bytes > PAGE_BYTES ? alignment_bytes >> PAGE_SHIFT : 1;
-    order->protection = protection;
-    error = managed_call(order);
+    order.end = size_bytes >> PAGE_SHIFT;
+    order.alignment_pages = alignment_bytes > PAGE_BYTES ? alignment_bytes >> PAGE_SHIFT : 1;
+    order.protection = protection;
+    error = managed_call(&order);
     if (error == 0)
-        *ret_address = (void *)(uintptr_t)(managed_context.window.base + (order->first << PAGE_SHIFT));
+        *ret_address = (void *)(uintptr_t)(managed_context.window.base + (order.first << PAGE_SHIFT));
     return error;
 }
 
 int hooks_map_at(void *address, size_t size_bytes, int protection, bool replace)
 {
-    struct order *order = order_of(run_map_at, address, size_bytes);
+    struct order order = order_of(run_map_at, address, size_bytes);
 
-    order->protection = protection;
-    order->is_set = replace;
-    return managed_call(order);
+    order.protection = protection;
+    order.is_set = replace;
+    return managed_call(&order);
 }
 
 int hooks_map_foreign(void *address, size_t size_bytes, int protection, int flags, int descriptor,
                       int64_t offset_bytes)
 {
-    struct order *order = order_of(run_map_foreign, address, size_bytes);
+    struct order order = order_of(run_map_foreign, address, size_bytes);
 
-    order->protection = protection;
-    order->flags = flags;
-    order->descriptor = descriptor;
-    order->offset_bytes = offset_bytes;
-    return managed_call(order);
+    order.protection = protection;
+    order.flags = flags;
+    order.descriptor = descriptor;
+    order.offset_bytes = offset_bytes;
+    return managed_call(&order);
 }
 
 int hooks_unmap(void *address, size_t size_bytes)
 {
-    return managed_call(order_of(run_unmap, address, size_bytes));
+    struct order order = order_of(run_unmap, address, size_bytes);
+
+    return managed_call(&order);
 }
 
 int hooks_protect(void *address, size_t size_bytes, int protection)
 {
-    struct order *order = order_of(run_protect, address, size_bytes);
+    struct order order = order_of(run_protect, address, size_bytes);
 
-    order->protection = protection;
-    return managed_call(order);
+    order.protection = protection;
+    return managed_call(&order);
 }
 
 int hooks_discard(void *address, size_t size_bytes)
 {
-    return managed_call(order_of(run_discard, address, size_bytes));
+    struct order order = order_of(run_discard, address, size_bytes);
+
+    return managed_call(&order);
 }
 
 int hooks_keep(void *address, size_t size_bytes)
 {
     struct timespec pause = {0, KEEP_RETRY_NS};
-    int error;
 
-    while ((error = managed_call(order_of(run_keep, address, size_bytes))) == -EAGAIN)
+    for (;;) {
+        struct order order = order_of(run_keep, address, size_bytes);
+        int error = managed_call(&order);
+
+        if (error != -EAGAIN)
+            return error;
         syscall(SYS_nanosleep, &pause, NULL);
-    return error;
+    }
 }
 
 int hooks_prefetch(void *address, size_t size_bytes)
 {
-    return managed_is_running() ? managed_call(order_of(run_prefetch, address, size_bytes)) : 0;
+    struct order order = order_of(run_prefetch, address, size_bytes);
+
+    return managed_is_running() ? managed_call(&order) : 0;
 }
 
 int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe)
 {
-    struct order *order = order_of(run_wipe, address, size_bytes);
+    struct order order = order_of(run_wipe, address, size_bytes);
 
-    order->is_set = wipe;
-    return managed_call(order);
+    order.is_set = wipe;
+    return managed_call(&order);
 }
 
 static int run_describe(struct managed *context, struct order *order)
@@ -296,14 +361,14 @@ static int run_describe(struct managed *context, struct order *order)
 
 void hooks_describe(const void *address, struct hooks_run *ret_run)
 {
-    struct order *order = order_of(run_describe, address, PAGE_BYTES);
+    struct order order = order_of(run_describe, address, PAGE_BYTES);
 
-    (void)managed_call(order);
+    (void)managed_call(&order);
     *ret_run = (struct hooks_run){
-        .address = (void *)(uintptr_t)(managed_context.window.base + (order->first << PAGE_SHIFT)),
-        .size_bytes = (order->end - order->first) << PAGE_SHIFT,
-        .kind = (enum hooks_kind)order->flags,
-        .protection = order->protection,
+        .address = (void *)(uintptr_t)(managed_context.window.base + (order.first << PAGE_SHIFT)),
+        .size_bytes = (order.end - order.first) << PAGE_SHIFT,
+        .kind = (enum hooks_kind)order.flags,
+        .protection = order.protection,
     };
 }
 

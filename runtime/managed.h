@@ -45,8 +45,8 @@ enum extent_state {
 struct managed;
 
 /*
- * One change, asked for by a thread. Lies in the thread's own storage, not on its stack, which may be managed memory:
- * the shard must not fault on it.
+ * One change, asked for by a thread. What the shard sees lies in an order slot, not on the thread's stack, which may be
+ * managed memory: the shard must not fault on it.
  */
 struct order {
     struct loop_call call;
@@ -80,6 +80,7 @@ struct private_shard {
     uint64_t start_ns;
     uint64_t limit_changes;
     bool broker_is_gone;
+    struct order park_order; /* of whoever forks: it has the mutex */
     struct order *parking; /* a fork waits for the transfers to end; no faults are read, nothing is evicted */
     _Atomic(uint32_t) parked;
     _Atomic(uint32_t) started; /* 0, 1: running, 2: failed */
@@ -94,7 +95,7 @@ struct managed {
     _Atomic(int) state;
     bool is_frozen;
 
-    pthread_mutex_t mutex;
+    _Atomic(uint32_t) mutex; /* 0, 1: held, 2: held and waited for */
     bool is_lent; /* a thread has the mutex and waits for the shard, which may act as its holder */
     struct ranges *ranges;
     uint8_t *extents; /* enum extent_state */
@@ -112,14 +113,19 @@ static inline bool managed_is_running(void)
     return atomic_load_explicit(&managed_context.state, memory_order_acquire) == MANAGED_RUNNING;
 }
 
-/* managed.c: carry an order out, here or on the shard; all signals are blocked meanwhile. */
+/*
+ * managed.c. The mutex is not a pthread_mutex_t: libc leaves the atomics out of that while it knows of one thread only,
+ * and it knows nothing of tasks that the program makes by clone() on the same memory.
+ */
+void managed_lock(struct managed *managed);
+/* Carry an order out, here or on the shard; all signals are blocked meanwhile. `order` may lie anywhere. */
 int managed_call(struct order *order);
-struct order *managed_order(void); /* this thread's, cleared */
 int managed_wait(struct order *order); /* until it is finished; its result */
+void managed_slots_reset(void); /* in a forked child: nobody else is there */
 void order_finish(struct order *order, int result);
 /* The shard: the mutex, without waiting. */
 bool managed_try_lock(struct managed *managed);
-void managed_unlock(struct managed *managed);
+void managed_unlock(struct managed *managed); /* of the shard, or its holder */
 void managed_say(const char *what, const char *why);
 
 /* managed_map.c; each with the mutex, before the shard runs or on it */

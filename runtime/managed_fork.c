@@ -23,13 +23,14 @@
 int hooks_fork_prepare(void)
 {
     struct private_shard *shard = &managed_context.shard;
-    struct order *order = managed_order();
+    struct order *order = &shard->park_order;
     int error;
 
-    pthread_mutex_lock(&managed_context.mutex);
+    managed_lock(&managed_context);
     if (!managed_is_running())
         return 0;
     order->run = run_park;
+    atomic_store_explicit(&order->done, 0, memory_order_relaxed);
     managed_context.is_lent = true;
     private_shard_post(&managed_context, order);
     error = managed_wait(order);
@@ -42,7 +43,7 @@ int hooks_fork_prepare(void)
         return 0;
     log_warn("process %d: cannot fork: %s", (int)getpid(), error_text());
     managed_context.is_lent = false;
-    pthread_mutex_unlock(&managed_context.mutex);
+    managed_unlock(&managed_context);
     return error;
 }
 
@@ -55,7 +56,7 @@ void hooks_fork_parent(void)
         managed_context.is_lent = false;
         private_shard_release(&managed_context);
     }
-    pthread_mutex_unlock(&managed_context.mutex);
+    managed_unlock(&managed_context);
 }
 
 /* Going on would mean that evicted pages read as zeroes. */
@@ -84,9 +85,10 @@ void hooks_fork_child_memory(void)
 
 void hooks_fork_child_thread(void)
 {
+    managed_slots_reset();
     if (managed_is_running()) {
         child_check(private_shard_resume(&managed_context));
         managed_context.is_lent = false;
     }
-    pthread_mutex_unlock(&managed_context.mutex);
+    managed_unlock(&managed_context);
 }

@@ -464,9 +464,8 @@ static int run_finish(struct managed *context, struct order *order)
 
 void hooks_finish(void)
 {
-    struct order *order = managed_order();
+    struct order order = {.run = run_finish};
 
-    order->run = run_finish;
     if (managed_is_running() && managed_context.shard.broker != NULL)
-        (void)managed_call(order);
+        (void)managed_call(&order);
 }

@@ -8,10 +8,13 @@
 #include "runtime/hooks.h"
 
 #include <errno.h>
-#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define RANGE_BYTES ((uint64_t)4 << 40)
@@ -30,11 +33,31 @@ struct run {
 };
 
 static struct {
-    pthread_mutex_t lock;
+    _Atomic(bool) lock;
     struct run runs[RUNS_MAX];
     size_t count;
     uint64_t lowest; /* that is handed out unasked */
-} plain = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} plain;
+
+/*
+ * As hooks.h has it: signals are blocked inside. Not a pthread_mutex_t, whose atomics libc leaves out while it knows of
+ * one thread: a task that the program made by clone() is none.
+ */
+static uint64_t plain_lock(void)
+{
+    uint64_t all = UINT64_MAX, before;
+
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof(before));
+    while (atomic_exchange(&plain.lock, true))
+        sched_yield();
+    return before;
+}
+
+static void plain_unlock(uint64_t before)
+{
+    atomic_store(&plain.lock, false);
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof(before));
+}
 
 /* ---- the list --------------------------------------------------------------------------------------------------- */
 
@@ -213,18 +236,19 @@ static uint64_t find_gap(size_t size, uint64_t mask)
 
 int hooks_map(size_t size_bytes, size_t alignment_bytes, int protection, void **ret_address)
 {
+    uint64_t signals;
     uint64_t mask = alignment_bytes > PAGE_BYTES ? alignment_bytes - 1 : PAGE_BYTES - 1;
     uint64_t begin;
     int error = -ENOSPC;
 
-    pthread_mutex_lock(&plain.lock);
+    signals = plain_lock();
     begin = find_gap(size_bytes, mask);
     if (begin != 0) {
         error = place_plain(begin, size_bytes, protection);
         if (error == 0)
             run_set(begin, begin + size_bytes, HOOKS_MANAGED, protection);
     }
-    pthread_mutex_unlock(&plain.lock);
+    plain_unlock(signals);
     if (error == 0)
         *ret_address = (void *)begin;
     return error;
@@ -232,41 +256,44 @@ int hooks_map(size_t size_bytes, size_t alignment_bytes, int protection, void **
 
 int hooks_map_at(void *address, size_t size_bytes, int protection, bool replace)
 {
+    uint64_t signals;
     uint64_t begin = (uint64_t)address;
     int error = -EEXIST;
 
-    pthread_mutex_lock(&plain.lock);
+    signals = plain_lock();
     if (replace || range_is_free(begin, begin + size_bytes))
         error = place_plain(begin, size_bytes, protection);
     if (error == 0)
         run_set(begin, begin + size_bytes, HOOKS_MANAGED, protection);
-    pthread_mutex_unlock(&plain.lock);
+    plain_unlock(signals);
     return error;
 }
 
 int hooks_map_foreign(void *address, size_t size_bytes, int protection, int flags, int descriptor, int64_t offset_bytes)
 {
+    uint64_t signals;
     uint64_t begin = (uint64_t)address;
     int error;
 
-    pthread_mutex_lock(&plain.lock);
+    signals = plain_lock();
     error = place(begin, size_bytes, protection, flags, descriptor, offset_bytes);
     if (error == 0)
         run_set(begin, begin + size_bytes, HOOKS_FOREIGN, protection);
-    pthread_mutex_unlock(&plain.lock);
+    plain_unlock(signals);
     return error;
 }
 
 int hooks_unmap(void *address, size_t size_bytes)
 {
+    uint64_t signals;
     uint64_t begin = (uint64_t)address;
     int error;
 
-    pthread_mutex_lock(&plain.lock);
+    signals = plain_lock();
     error = place_plain(begin, size_bytes, PROT_NONE);
     if (error == 0)
         run_set(begin, begin + size_bytes, HOOKS_FREE, PROT_NONE);
-    pthread_mutex_unlock(&plain.lock);
+    plain_unlock(signals);
     return error;
 }
 
@@ -280,11 +307,12 @@ static int run_protect(struct run *run, void *protection)
 
 int hooks_protect(void *address, size_t size_bytes, int protection)
 {
+    uint64_t signals;
     int error;
 
-    pthread_mutex_lock(&plain.lock);
+    signals = plain_lock();
     error = for_runs((uint64_t)address, (uint64_t)address + size_bytes, run_protect, &protection);
-    pthread_mutex_unlock(&plain.lock);
+    plain_unlock(signals);
     return error;
 }
 
@@ -295,11 +323,12 @@ static int run_advise(struct run *run, void *advice)
 
 static int advise(void *address, size_t size, int advice)
 {
+    uint64_t signals;
     int error;
 
-    pthread_mutex_lock(&plain.lock);
+    signals = plain_lock();
     error = for_runs((uint64_t)address, (uint64_t)address + size, run_advise, &advice);
-    pthread_mutex_unlock(&plain.lock);
+    plain_unlock(signals);
     return error;
 }
 
@@ -323,11 +352,12 @@ static int run_keep(struct run *run, void *context)
 
 int hooks_keep(void *address, size_t size_bytes)
 {
+    uint64_t signals;
     int error;
 
-    pthread_mutex_lock(&plain.lock);
+    signals = plain_lock();
     error = for_runs((uint64_t)address, (uint64_t)address + size_bytes, run_keep, NULL);
-    pthread_mutex_unlock(&plain.lock);
+    plain_unlock(signals);
     return error;
 }
 
@@ -340,10 +370,11 @@ int hooks_prefetch(void *address, size_t size_bytes)
 
 void hooks_describe(const void *address, struct hooks_run *ret_run)
 {
+    uint64_t signals;
     uint64_t page = (uint64_t)address & ~(uint64_t)(PAGE_BYTES - 1);
     size_t i;
 
-    pthread_mutex_lock(&plain.lock);
+    signals = plain_lock();
     i = run_find(page);
     if (i < plain.count && plain.runs[i].begin <= page) {
         const struct run *run = &plain.runs[i];
@@ -355,7 +386,7 @@ void hooks_describe(const void *address, struct hooks_run *ret_run)
 
         *ret_run = (struct hooks_run){(void *)begin, end - begin, HOOKS_FREE, PROT_NONE};
     }
-    pthread_mutex_unlock(&plain.lock);
+    plain_unlock(signals);
 }
 
 bool hooks_may_have_bytes(const void *page)
@@ -373,18 +404,19 @@ int hooks_fork_prepare(void)
 
     if (refuse != NULL)
         return -ENOMEM;
-    pthread_mutex_lock(&plain.lock);
+    while (atomic_exchange(&plain.lock, true))
+        sched_yield();
     return 0;
 }
 
 void hooks_fork_parent(void)
 {
-    pthread_mutex_unlock(&plain.lock);
+    atomic_store(&plain.lock, false);
 }
 
 void hooks_fork_child_memory(void)
 {
-    pthread_mutex_unlock(&plain.lock);
+    atomic_store(&plain.lock, false);
 }
 
 void hooks_fork_child_thread(void)
