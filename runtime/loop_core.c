@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define YIELD_NS_MAX    5000U /* a longer sched_yield ran somebody else */
@@ -241,20 +242,49 @@ static bool pollers_arm(struct loop *loop)
 
 /* ---- posted calls ---------------------------------------------------------------------------------------------- */
 
+/*
+ * A task on the same memory with a table of descriptors of its own (vfork, clone without CLONE_FILES) may have another
+ * file under the number of wake_fd, or none: it borrows the descriptor. Where that is forbidden (Yama), false.
+ */
+static bool ring_from_outside(const struct loop *loop)
+{
+    uint64_t one = 1;
+    bool done = false;
+    long process = syscall(SYS_pidfd_open, loop->process, 0);
+    long fd = process >= 0 ? syscall(SYS_pidfd_getfd, process, loop->wake_fd, 0) : -1;
+
+    if (fd >= 0) {
+        done = write((int)fd, &one, sizeof(one)) == (ssize_t)sizeof(one);
+        close((int)fd);
+    }
+    if (process >= 0)
+        close((int)process);
+    return done;
+}
+
+static void ring(struct loop *loop)
+{
+    uint64_t one = 1;
+    ssize_t written;
+
+    if (getpid() == loop->process) {
+        written = write(loop->wake_fd, &one, sizeof(one));
+        ASSERT(written == (ssize_t)sizeof(one));
+    } else if (!ring_from_outside(loop)) {
+        atomic_store(&loop->is_sleeping, 1); /* it finds the call when something else wakes it, and others shall ring */
+    }
+}
+
 void loop_post(struct loop *loop, struct loop_call *call)
 {
     struct loop_call *head = atomic_load_explicit(&loop->posted, memory_order_relaxed);
-    uint64_t one = 1;
 
     /* The caller may be gone with `call` as soon as this succeeds; `loop` outlives its posters. See struct loop. */
     do
         call->next = head;
     while (!atomic_compare_exchange_weak(&loop->posted, &head, call));
-    if (atomic_load(&loop->is_sleeping) != 0 && atomic_exchange(&loop->is_sleeping, 0) != 0) {
-        ssize_t written = write(loop->wake_fd, &one, sizeof(one));
-
-        ASSERT(written == (ssize_t)sizeof(one));
-    }
+    if (atomic_load(&loop->is_sleeping) != 0 && atomic_exchange(&loop->is_sleeping, 0) != 0)
+        ring(loop);
 }
 
 static void calls_run(struct loop *loop)
@@ -416,6 +446,7 @@ int loop_core_init(struct loop *loop, const struct loop_ops *ops)
         goto unmap_timers;
     }
     loop->wake_fd = os_descriptor_own(loop->wake_fd);
+    loop->process = getpid();
     loop->ops = ops;
     loop->slots = slots;
     loop->slot_free = LOOP_SLOT_NONE;

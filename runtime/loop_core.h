@@ -45,6 +45,7 @@ struct loop {
 
     uint64_t spin_ns_max, spin_ns;
 
+    int process; /* whose descriptors these are */
     int wake_fd; /* eventfd, watched edge-triggered and never read: each write is an edge */
     struct loop_watch wake_watch;
 

@@ -368,7 +368,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 
 static uint64_t shard_settle(struct private_shard *shard)
 {
-    uint64_t deadline_ns = shard->broker != NULL ? shard->publish_ns : UINT64_MAX;
+    uint64_t deadline_ns = shard->publish_ns; /* also finds orders of tasks that could not ring (loop_post) */
 
     if (shard->parking != NULL) {
         if (pager_is_transferring(shard->pager))
@@ -394,7 +394,10 @@ static void shard_run(struct private_shard *shard)
         now_ns = os_now_ns();
         if (limits_deadline_ns(shard->limits) <= now_ns)
             limits_tick(shard->limits, now_ns);
-        if (shard->broker != NULL && shard->publish_ns <= now_ns)
+        if (shard->publish_ns > now_ns)
+            continue;
+        shard->publish_ns = now_ns + PUBLISH_NS;
+        if (shard->broker != NULL)
             publish(shard, now_ns, ACCOUNT_MANAGING);
     }
 }

@@ -108,7 +108,7 @@ static void mapping_handler(int number)
 static void in_handlers(void)
 {
     struct sigaction action = {.sa_handler = mapping_handler, .sa_flags = SA_RESTART};
-    struct itimerval often = {{0, 200}, {0, 200}}, never = {{0, 0}, {0, 0}};
+    struct itimerval often = {{0, 5000}, {0, 5000}}, never = {{0, 0}, {0, 0}};
     char *memory = map_filled(4 * MIB, 3);
     double begin = seconds();
 
