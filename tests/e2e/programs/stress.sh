@@ -21,7 +21,12 @@ esac
 # These have little memory, or give theirs to the kernel: what is shown is that they are right beside the library. For
 # the others pages must have been evicted.
 case $class in
-fork | mprotect | userfaultfd) evicted() { [ -s managed/summary ] || fail "there is no summary"; evictions=0 faults=0; } ;;
+fork | mprotect | userfaultfd)
+    evicted() {
+        [ -s managed/summary ] || fail "there is no summary"
+        evictions=0 faults=0
+    }
+    ;;
 esac
 command=("$stress" --verify --temp-path "$scratch" --seed 9 --timeout "$limit_s" "${options[@]}")
 natively "${command[@]}"
