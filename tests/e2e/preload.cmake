@@ -11,7 +11,7 @@ tiermesh_test_program(e2e_node_env SOURCES ${CMAKE_CURRENT_LIST_DIR}/node_env.c 
 add_executable(e2e_plain_forks ${CMAKE_CURRENT_LIST_DIR}/plain_forks.c)
 set_target_properties(e2e_plain_forks PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 add_executable(e2e_static ${CMAKE_CURRENT_LIST_DIR}/static.c)
-set_target_properties(e2e_static PROPERTIES POSITION_INDEPENDENT_CODE OFF LINK_FLAGS "-static -no-pie"
+set_target_properties(e2e_static PROPERTIES POSITION_INDEPENDENT_CODE OFF LINK_FLAGS "-static"
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 foreach(case refusals environment store summary dsmctl dsmctl_early userfaultfd)
     tiermesh_test(NAME e2e_preload_${case} LABELS e2e TIMEOUT 60

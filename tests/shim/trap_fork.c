@@ -222,7 +222,7 @@ static void bare_forks(void)
 
 #define FORKS 2000
 
-static _Atomic(int) forks_left;
+static int forks_left;
 
 static void *fork_often(void *number)
 {
