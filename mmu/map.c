@@ -129,7 +129,7 @@ static int64_t continue_by_copy_step(const struct run *run)
     struct run one = {.mmu = run->mmu, .address = run->address, .size_bytes = PAGE_BYTES, .bytes = page};
     uint64_t word;
     int64_t done;
-    int error = pagemap_read((const void *)(uintptr_t)run->address, 1, &word);
+    int error = pagemap_read(&run->mmu->window, (const void *)(uintptr_t)run->address, 1, &word);
 
     if (error == 0 && word & PAGEMAP_PRESENT)
         return -EEXIST;
@@ -165,7 +165,7 @@ static int copy_occupied(const struct run *run)
 
     if (!mmu_page_is_shared(&run->mmu->window, page))
         return wake_one(run);
-    error = pagemap_read((const void *)(uintptr_t)run->address, 1, &word);
+    error = pagemap_read(&run->mmu->window, (const void *)(uintptr_t)run->address, 1, &word);
     if (error != 0)
         return error;
     if (word & PAGEMAP_PRESENT)

@@ -49,6 +49,7 @@ struct mmu_window {
     uint64_t shared_bytes;  /* [base, base + shared_bytes): mapping of the memfd at offset 0 */
     uint64_t private_bytes; /* behind it: anonymous */
     int memfd;              /* the shared pages' bytes of this node; offset == address - base. -1: no shared half */
+    int pagemap_fd;         /* /proc/self/pagemap. -1: this process may not look at its pages */
     bool is_inherited;      /* forked children have the private half too: mmu_reopen() is called in them */
 };
 
@@ -58,6 +59,11 @@ struct mmu_window {
  */
 int mmu_window_reserve(uint64_t base, uint64_t shared_bytes, uint64_t private_bytes,
                        struct mmu_window *ret_window) MUST_USE;
+/*
+ * mmu_window_look - open the pagemap of this process: for windows that were not made by mmu_window_reserve()
+ * (pagemap_fd: -1), and in a forked child, where the inherited one shows the parent's pages. Any thread.
+ */
+void mmu_window_look(struct mmu_window *window);
 /* true when [base, base + size) is free in this process: what a node tells the others when they agree on a window. */
 bool mmu_window_is_free(uint64_t base, uint64_t size_bytes);
 /* Unmaps the window. After mmu_close(), and only when nothing can touch it any more: addresses may be reused. */
@@ -124,9 +130,9 @@ int mmu_shut_shared(struct mmu *mmu) MUST_USE;
 /*
  * In a forked child, before anything touches registered memory: the inherited descriptor is closed, a new one opened.
  * Nothing is registered with it yet but staging: register all that was, by mmu_register(). Write protection is gone.
- * 0 or -errno with a sentence. Allocates nothing.
+ * `window` is the one of mmu_open(), after mmu_window_look(). 0 or -errno with a sentence. Allocates nothing.
  */
-int mmu_reopen(struct mmu *mmu) MUST_USE;
+int mmu_reopen(struct mmu *mmu, const struct mmu_window *window) MUST_USE;
 
 int mmu_descriptor(const struct mmu *mmu);
 const struct mmu_features *mmu_features(const struct mmu *mmu);
@@ -238,5 +244,11 @@ int mmu_shared_write(const struct mmu_window *window, struct page_id page, size_
  */
 int mmu_present(const struct mmu_window *window, struct page_id first, unsigned pages_count,
                 bool *ret_present) MUST_USE;
+
+/*
+ * Private, fresh and unregistered memory: each page that is not there is made the zero page; for who cannot tell which
+ * are. 0 or -errno with a sentence (-EFAULT: the program may not read there). Any thread.
+ */
+int mmu_populate(const struct mmu_window *window, struct page_id first, unsigned pages_count) MUST_USE;
 
 #endif

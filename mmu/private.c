@@ -253,8 +253,10 @@ static unsigned take_out_refused(struct mmu *mmu, struct page_id first, unsigned
     unsigned count = 1;
     unsigned limit = pages_count < REFUSED_MAX ? pages_count : REFUSED_MAX;
     enum refused kind;
-    int error = pagemap_read(mmu_page_address(&mmu->window, first), limit, words);
+    int error = pagemap_read(&mmu->window, mmu_page_address(&mmu->window, first), limit, words);
 
+    if (error == -EACCES)
+        error = refuse_out(first, EBUSY); /* pinned, for all we may know */
     if (error == 0) {
         kind = refused_of(words[0]);
         while (count < limit && refused_of(words[count]) == kind)

@@ -132,10 +132,11 @@ free_mmu:
     return error;
 }
 
-int mmu_reopen(struct mmu *mmu)
+int mmu_reopen(struct mmu *mmu, const struct mmu_window *window)
 {
     int error = 0;
 
+    mmu->window = *window;
     os_descriptor_close(mmu->fd);
     error = start(mmu);
     for (unsigned i = 0; error == 0 && mmu->features.has_move && i < mmu->stagings_count; i++)

@@ -50,12 +50,13 @@ int uffd_register_private(const struct mmu *mmu, uint64_t address, size_t size_b
 /* window.c: what each mapping of the shared half needs besides mmap(). */
 void shared_advise(void *address, size_t size_bytes);
 
-/* window.c: /proc/self/pagemap words of a run. 0 or -errno with a sentence. */
+/* pagemap.c: words of a run. 0, -EACCES (it may not be read), or -errno, with a sentence. */
 #define PAGEMAP_PRESENT (UINT64_C(1) << 63)
 #define PAGEMAP_SWAP    (UINT64_C(1) << 62) /* a page in swap, or a marker: protected or poisoned */
 #define PAGEMAP_PROTECTED (UINT64_C(1) << 57)
 #define PAGEMAP_ALONE   (UINT64_C(1) << 56) /* mapped once: not shared by fork */
-int pagemap_read(const void *address, unsigned pages_count, uint64_t *ret_words) MUST_USE;
+int pagemap_read(const struct mmu_window *window, const void *address, unsigned pages_count,
+                 uint64_t *ret_words) MUST_USE;
 
 /* poison.c: pages of the run that were remapped become ordinary absent pages again. */
 int poison_lift(struct mmu *mmu, struct page_id first, uint64_t pages_count) MUST_USE;

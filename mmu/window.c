@@ -189,7 +189,8 @@ static bool window_is_valid(uint64_t base, uint64_t shared_bytes, uint64_t priva
 
 int mmu_window_reserve(uint64_t base, uint64_t shared_bytes, uint64_t private_bytes, struct mmu_window *ret_window)
 {
-    struct mmu_window window = {.base = base, .shared_bytes = shared_bytes, .private_bytes = private_bytes};
+    struct mmu_window window = {
+        .base = base, .shared_bytes = shared_bytes, .private_bytes = private_bytes, .pagemap_fd = -1};
     void *shared = (void *)(uintptr_t)base;
     void *private = (void *)(uintptr_t)(base + shared_bytes);
     int error;
@@ -211,6 +212,7 @@ int mmu_window_reserve(uint64_t base, uint64_t shared_bytes, uint64_t private_by
         shared_advise(shared, shared_bytes);
     if (private_bytes > 0)
         madvise(private, private_bytes, MADV_DONTDUMP);
+    mmu_window_look(&window);
     *ret_window = window;
     return 0;
 unmap_shared:
@@ -251,11 +253,12 @@ void mmu_window_release(struct mmu_window *window)
 {
     munmap((void *)(uintptr_t)window->base, window->shared_bytes + window->private_bytes);
     os_descriptor_close(window->memfd);
-    *window = (struct mmu_window){.memfd = -1};
+    if (window->pagemap_fd >= 0)
+        os_descriptor_close(window->pagemap_fd);
+    *window = (struct mmu_window){.memfd = -1, .pagemap_fd = -1};
 }
 
-/* ---- bytes and presence --------------------------------------------------------------------------------------------
- */
+/* ---- bytes of shared pages ------------------------------------------------------------------------------------- */
 
 static bool shared_range_is_valid(const struct mmu_window *window, struct page_id page, size_t offset_bytes,
                                   size_t size_bytes)
@@ -302,42 +305,6 @@ int mmu_shared_write(const struct mmu_window *window, struct page_id page, size_
         next += put;
         offset += (uint64_t)put;
         size_bytes -= (size_t)put;
-    }
-    return 0;
-}
-
-int pagemap_read(const void *address, unsigned pages_count, uint64_t *ret_words)
-{
-    size_t size = pages_count * sizeof(*ret_words);
-    off_t offset = (off_t)(((uintptr_t)address >> PAGE_SHIFT) * sizeof(*ret_words));
-    int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    ssize_t got;
-    int error = 0;
-
-    if (fd < 0)
-        return error_set(-errno, "open /proc/self/pagemap: %s", strerror(errno));
-    got = pread(fd, ret_words, size, offset);
-    if (got != (ssize_t)size)
-        error = error_set(got < 0 ? -errno : -EIO, "read /proc/self/pagemap at %p: %s", address,
-                          got < 0 ? strerror(errno) : "short read");
-    close(fd);
-    return error;
-}
-
-int mmu_present(const struct mmu_window *window, struct page_id first, unsigned pages_count, bool *ret_present)
-{
-    const uint8_t *address = mmu_page_address(window, first);
-    uint64_t words[128];
-
-    for (unsigned done = 0; done < pages_count; done += ARRAY_COUNT(words)) {
-        unsigned left = pages_count - done;
-        unsigned count = left < ARRAY_COUNT(words) ? left : (unsigned)ARRAY_COUNT(words);
-        int error = pagemap_read(address + ((size_t)done << PAGE_SHIFT), count, words);
-
-        if (error != 0)
-            return error;
-        for (unsigned i = 0; i < count; i++)
-            ret_present[done + i] = (words[i] & (PAGEMAP_PRESENT | PAGEMAP_SWAP)) != 0;
     }
     return 0;
 }

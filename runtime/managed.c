@@ -56,7 +56,8 @@ static int window_reserve(struct mmu_window *window)
 
         if (got == wanted) {
             *window = (struct mmu_window){
-                .base = base, .private_bytes = size, .memfd = -1, .is_inherited = true};
+                .base = base, .private_bytes = size, .memfd = -1, .pagemap_fd = -1, .is_inherited = true};
+            mmu_window_look(window);
             return 0;
         }
         if (got != MAP_FAILED)

@@ -72,13 +72,14 @@ void hooks_fork_child_memory(void)
 {
     struct private_shard *shard = &managed_context.shard;
 
+    mmu_window_look(&managed_context.window);
     if (!managed_is_running())
         return;
     if (shard->child_broker != NULL)
         broker_child_enter(shard->broker, shard->child_broker, shard->tiers[TIER_NVME]);
     shard->broker = shard->child_broker;
     shard->child_broker = NULL;
-    child_check(mmu_reopen(shard->mmu));
+    child_check(mmu_reopen(shard->mmu, &managed_context.window));
     child_check(managed_enter_child(&managed_context));
     pager_private_enter_child(shard->pager);
 }

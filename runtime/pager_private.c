@@ -27,9 +27,13 @@ static void present_adopt(struct pager *pager, struct page_id page)
 static int run_register(struct pager *pager, struct page_run run)
 {
     bool present[EXTENT_PAGES];
-    int error = mmu_register(pager->mmu, run.first, run.pages_count);
+    bool may_look = pager->window->pagemap_fd >= 0;
+    int error = may_look ? 0 : mmu_populate(pager->window, run.first, run.pages_count);
 
     if (error == 0)
+        error = mmu_register(pager->mmu, run.first, run.pages_count);
+    memset(present, true, sizeof(present));
+    if (error == 0 && may_look)
         error = mmu_present(pager->window, run.first, run.pages_count, present);
     for (unsigned i = 0; error == 0 && i < run.pages_count; i++)
         if (present[i])

@@ -492,7 +492,8 @@ static void test_switched_off_continue_is_avoided(void **state)
 {
     struct fixture *fixture = *state;
     uint8_t *second = mmap(NULL, PAGE_BYTES, PROT_READ, MAP_SHARED, fixture->window.memfd, 32 * PAGE_BYTES);
-    struct mmu_window window = {.base = (uint64_t)(uintptr_t)second, .private_bytes = PAGE_BYTES};
+    struct mmu_window window = {.base = (uint64_t)(uintptr_t)second, .private_bytes = PAGE_BYTES,
+                                .pagemap_fd = fixture->window.pagemap_fd};
     bool present;
 
     assert_true(second != MAP_FAILED);

@@ -214,6 +214,26 @@ static void test_present_tells_touched_fresh_pages(void **state)
     mmu_window_release(&window);
 }
 
+/* A process that has changed its user, in which pagemap cannot be opened. */
+static void test_populated_where_nobody_can_look(void **state)
+{
+    struct mmu_window window, blind;
+    bool present[300];
+
+    (void)state;
+    ok(mmu_window_reserve(TEST_BASE, 0, PRIVATE_BYTES, &window));
+    blind = window;
+    blind.pagemap_fd = -1;
+    *(volatile char *)mmu_page_address(&window, page_of(7)) = 1;
+    assert_int_equal(mmu_present(&blind, page_of(0), 300, present), -EACCES);
+    ok(mmu_populate(&blind, page_of(0), 300));
+    ok(mmu_present(&window, page_of(0), 300, present));
+    for (unsigned i = 0; i < 300; i++)
+        assert_true(present[i]);
+    assert_int_equal(*(volatile char *)mmu_page_address(&window, page_of(7)), 1);
+    mmu_window_release(&window);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_shared_half_is_kept_from_children_and_core_dumps),
         cmocka_unit_test(test_shared_bytes_are_reached_through_the_memfd),
         cmocka_unit_test(test_present_tells_touched_fresh_pages),
+        cmocka_unit_test(test_populated_where_nobody_can_look),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
