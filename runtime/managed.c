@@ -95,6 +95,7 @@ int hooks_open(void)
     if (error != 0)
         return error;
     log_configure(LOG_WARN, "");
+    managed_context.pid = getpid();
     wanted[TIER_DDR] = config->ddr_bytes;
     wanted[TIER_CXL] = config->cxl_bytes;
     wanted[TIER_ZMEM] = config->zmem_bytes;

@@ -94,6 +94,7 @@ struct managed {
     struct mmu_window window;
     _Atomic(int) state;
     bool is_frozen;
+    pid_t pid; /* of this process: others may share its memory (vfork, CLONE_VM) */
 
     _Atomic(uint32_t) mutex; /* 0, 1: held, 2: held and waited for */
     bool is_lent; /* a thread has the mutex and waits for the shard, which may act as its holder */

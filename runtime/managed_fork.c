@@ -73,6 +73,7 @@ void hooks_fork_child_memory(void)
     struct private_shard *shard = &managed_context.shard;
 
     mmu_window_look(&managed_context.window);
+    managed_context.pid = getpid();
     if (!managed_is_running())
         return;
     if (shard->child_broker != NULL)

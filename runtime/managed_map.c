@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define START_SHARE 2 /* the shard starts when this part of the DDR budget is handed out */
 
@@ -122,12 +123,23 @@ static int extents_open(struct managed *managed, uint64_t first, uint64_t end)
     return error;
 }
 
-static void start_if_near(struct managed *managed)
+/*
+ * Not for a task that only shares this memory: the shard would end with that task. The next order of the process itself
+ * starts it.
+ */
+static bool has_to_start(const struct managed *managed)
 {
     uint64_t charged = managed->charged_extents << EXTENT_SHIFT;
+
+    return atomic_load(&managed->state) == MANAGED_IDLE &&
+           charged >= managed->budget_bytes[TIER_DDR] / START_SHARE && getpid() == managed->pid;
+}
+
+static void start_if_near(struct managed *managed)
+{
     int error;
 
-    if (atomic_load(&managed->state) != MANAGED_IDLE || charged < managed->budget_bytes[TIER_DDR] / START_SHARE)
+    if (!has_to_start(managed))
         return;
     if (managed->is_frozen) {
         atomic_store(&managed->state, MANAGED_OFF);

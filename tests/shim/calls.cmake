@@ -28,3 +28,7 @@ tiermesh_test(NAME calls_edges_native SOURCES calls_edges.c LABELS shim)
 tiermesh_test(NAME calls_edges_plain COMMAND calls_edges_native LABELS shim
     ENVIRONMENT ${plain} HOOKS_PLAIN_BASE=0x200000000000)
 tiermesh_test(NAME calls_refused SOURCES calls_refused.c LABELS shim ENVIRONMENT ${plain} HOOKS_PLAIN_REFUSE_FORK=1)
+
+# The shard of who needs little is started by a task that only shares its memory, and must not be.
+tiermesh_test(NAME trap_shared_begun COMMAND trap_shared_native begun_by_one_that_ends LABELS shim
+    ENVIRONMENT DSM_PRELOAD=1 DSM_DDR=32M DSM_CXL=256M LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)

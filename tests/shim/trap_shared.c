@@ -44,6 +44,33 @@ static int sharing_child(void *unused)
     return 0;
 }
 
+#define NEEDY (24 * MIB)
+
+/* Needs so much memory that management begins, if it has not before, and ends. */
+static int needy_child(void *result)
+{
+    char **memory = result;
+
+    *memory = mmap(NULL, NEEDY, RW, ANONYMOUS, -1, 0);
+    if (*memory == MAP_FAILED)
+        return 1;
+    fill(*memory, NEEDY, 4);
+    return 0;
+}
+
+/* With a budget between NEEDY and twice that, nothing is managed before. */
+static void begun_by_one_that_ends(void)
+{
+    static char stack[SIZE];
+    char *memory = NULL;
+    pid_t child = clone(needy_child, stack + SIZE, CLONE_VM | SIGCHLD, &memory);
+
+    CHECK(child > 0 && child_end(child) == 0);
+    for (uint64_t i = 0; i < 20; i++)
+        CHECK(map_and_check(i));
+    CHECK(filled(memory, NEEDY, 4) && munmap(memory, NEEDY) == 0);
+}
+
 static pid_t start_sharing(char *stack)
 {
     pid_t child;
@@ -122,4 +149,5 @@ static void in_handlers(void)
     CHECK(filled(memory, 4 * MIB, 3) && munmap(memory, 4 * MIB) == 0);
 }
 
-TRAP_MAIN({"by_two_at_once", by_two_at_once}, {"killed_at_it", killed_at_it}, {"in_handlers", in_handlers})
+TRAP_MAIN({"begun_by_one_that_ends", begun_by_one_that_ends}, {"by_two_at_once", by_two_at_once},
+          {"killed_at_it", killed_at_it}, {"in_handlers", in_handlers})
