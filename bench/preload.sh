@@ -27,16 +27,16 @@ zram=
 pids=()
 failed=0
 
-quick=
+quick=0
 if [ "${1:-}" = --quick ]; then
-    quick=yes
+    quick=1
     shift
 fi
 read -r -a rows <<<"$* ${ROWS:-}"
 
 # Sizes: MiB of the limit, of a set that is twice that; rounds and seconds of each.
 limit=256 rounds=${ROUNDS:-5} seconds=3
-[ -z "$quick" ] || limit=16 rounds=1 seconds=0.2
+[ "$quick" = 0 ] || limit=16 rounds=1 seconds=0.2
 set_mib=$((limit * 2))
 
 # ---- what is needed and left behind ----------------------------------------------------------------------------------
@@ -338,7 +338,7 @@ redis_peak() {
 
 row_redis() {
     local part percent seconds=$seconds
-    [ -n "$quick" ] || seconds=10
+    [ "$quick" = 1 ] || seconds=10
     redis_peak
     for part in 2 4; do
         percent=$((100 / part))
