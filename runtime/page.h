@@ -17,7 +17,7 @@
 enum page_where {
     WHERE_NOWHERE = 0, /* never written here, or given away: reads as zeroes once rights are granted */
     WHERE_MAPPED = 1,  /* in memory and mapped; place is the frame */
-    WHERE_LIMBO = 2,   /* in memory, not mapped (shared pages only); place is the frame */
+    WHERE_LIMBO = 2,   /* in memory, not mapped; place is the frame */
     WHERE_LEAVING = 3, /* being written to a lower tier, still whole in memory; place is the frame */
     WHERE_FILLING = 4, /* being read from NVMe; place is the fill */
     WHERE_CXL = 5,     /* place is the slot */

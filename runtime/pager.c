@@ -45,6 +45,8 @@ bool pager_want_writable(struct pager *pager, const struct page_entry *entry, bo
 
 void pager_frame_put(struct pager *pager, struct page_entry *entry)
 {
+    if (pager_note(pager, entry)->limbo != 0)
+        pager_limbo_clear(pager, frames_page(pager->frames, (struct frame_id){entry->place}), 1);
     *pager_note(pager, entry) = (struct frame_note){.clean_slot = UINT32_MAX};
     frames_put(pager->frames, (struct frame_id){entry->place});
 }
@@ -565,6 +567,8 @@ int pager_create(const struct pager_config *config, struct pager **ret_pager)
         pager->fresh = memory;
     if (error == 0)
         error = mmu_staging_create(pager->mmu, PAGER_BATCH, &pager->staging);
+    if (error == 0)
+        error = pager_limbo_create(pager);
     if (error != 0) {
         pager_destroy(pager);
         return error;
@@ -580,6 +584,7 @@ void pager_destroy(struct pager *pager)
             tier_buffers_put(pager->buffers, pager->fills[i].transfer.memory, 1);
     if (pager->buffers != NULL)
         tier_buffers_destroy(pager->buffers);
+    pager_limbo_destroy(pager);
     os_pages_unmap(pager->fresh, PAGER_FRESH_MAX * sizeof(*pager->fresh));
     os_pages_unmap(pager->prefetch, prefetch_bytes());
     os_pages_unmap(pager->notes, (size_t)pager->table_frames * sizeof(struct frame_note));

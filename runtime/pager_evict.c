@@ -2,10 +2,10 @@
 /*
  * pager_evict.c - bytes out of memory, in batches, off the path of faults.
  *
- * Runs on the shard's thread before it blocks. A shared page is first unmapped (limbo), so that a touch is seen and
- * rescues it; private pages stay mapped until they go. A batch to CXL memory is copied at once, one to zmem compressed
- * page by page, and what does not compress goes on to NVMe. A batch to NVMe is written from a buffer while the pages
- * are LEAVING: a touch meanwhile takes them back, and the written slot is put.
+ * Runs on the shard's thread before it blocks. A page is first unmapped (limbo; a private one by moving it, see
+ * pager_limbo.c), so that a touch is seen and rescues it. A batch to CXL memory is copied at once, one to zmem
+ * compressed page by page, and what does not compress goes on to NVMe. A batch to NVMe is written from a buffer while
+ * the pages are LEAVING: a touch meanwhile takes them back, and the written slot is put.
  */
 #include "runtime/pager_internal.h"
 
@@ -41,67 +41,96 @@ static void frame_return(struct pager *pager, struct frame_id frame, enum frame_
 
 /* ---- unmapping into limbo -------------------------------------------------------------------------------------- */
 
-static void zap_run(struct pager *pager, struct page_id first, unsigned count)
+/* Pages that a thread has pinned, or that are not this node's any more, stay. */
+static bool can_unmap(struct pager *pager, struct frame_id frame)
 {
-    if (count > 0 && mmu_zap(pager->mmu, first, count) != 0)
+    if (page_has(frame_entry(pager, frame), WORD_PINS | WORD_REVOKING))
+        return false;
+    return !(pager->shared_is_shut && pager_is_shared(pager, frame_page(pager, frame)));
+}
+
+static void shared_unmap(struct pager *pager, const struct frame_id *frames, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct page_entry *entry = frame_entry(pager, frames[i]);
+
+        page_set_where(entry, WHERE_LIMBO, frames[i].index);
+        page_word_change(entry, WORD_WRITABLE, 0);
+        frames_push_tail(pager->frames, frames[i], FRAME_LIMBO);
+    }
+    if (mmu_zap(pager->mmu, frame_page(pager, frames[0]), count) != 0)
         NEVER("a mapped page can be unmapped");
 }
 
-/* Zaps consecutive pages together: the cost of a call is mostly the flush. */
+/* How many mapped pages, from the first on, are consecutive and in one extent. */
+static unsigned mapped_run(struct pager *pager, const struct frame_id *frames, unsigned count)
+{
+    struct page_id first = frame_page(pager, frames[0]);
+    unsigned left = (unsigned)(EXTENT_PAGES - first.index % EXTENT_PAGES);
+    unsigned run = 1;
+
+    while (run < count && run < left && page_is(frame_page(pager, frames[run]), page_of(first.index + run)) &&
+           can_unmap(pager, frames[run]) && page_where(frame_entry(pager, frames[run])) == WHERE_MAPPED)
+        run++;
+    return run;
+}
+
+/* Consecutive pages together: the cost of a call is mostly the flush. Returns how many were dealt with. */
+static unsigned unmap_run(struct pager *pager, const struct frame_id *frames, unsigned count)
+{
+    bool is_mapped = page_where(frame_entry(pager, frames[0])) == WHERE_MAPPED;
+    unsigned run;
+
+    if (!can_unmap(pager, frames[0]) || !is_mapped) {
+        frames_push_tail(pager->frames, frames[0], is_mapped ? FRAME_MAPPED : FRAME_LIMBO);
+        return 1;
+    }
+    run = mapped_run(pager, frames, count);
+    if (!pager_is_shared(pager, frame_page(pager, frames[0])))
+        return pager_limbo_enter(pager, frames, run);
+    shared_unmap(pager, frames, run);
+    return run;
+}
+
 static void unmap_some(struct pager *pager)
 {
     struct frame_id frames[PAGER_BATCH];
     unsigned count = placement_unmap(pager->placement, pager->frames, frames, PAGER_BATCH);
-    struct page_id first = PAGE_NONE;
-    unsigned run = 0;
 
-    for (unsigned i = 0; i < count; i++) {
-        struct page_id page = frame_page(pager, frames[i]);
-        struct page_entry *entry = frame_entry(pager, frames[i]);
-
-        if (page_has(entry, WORD_PINS | WORD_REVOKING) || (pager->shared_is_shut && pager_is_shared(pager, page))) {
-            frames_push_tail(pager->frames, frames[i], FRAME_MAPPED);
-            continue;
-        }
-        frames_push_tail(pager->frames, frames[i], FRAME_LIMBO);
-        if (!pager_is_shared(pager, page) || page_where(entry) != WHERE_MAPPED)
-            continue;
-        page_set_where(entry, WHERE_LIMBO, frames[i].index);
-        page_word_change(entry, WORD_WRITABLE, 0);
-        if (run > 0 && page.index == first.index + run) {
-            run++;
-            continue;
-        }
-        zap_run(pager, first, run);
-        first = page;
-        run = 1;
-    }
-    zap_run(pager, first, run);
+    for (unsigned i = 0; i < count;)
+        i += unmap_run(pager, &frames[i], count - i);
 }
 
 /* ---- pages that need no copy ----------------------------------------------------------------------------------- */
+
+/* Where a private page lies in limbo. */
+static uint32_t place_of(struct pager *pager, struct page_id page)
+{
+    return pager_is_shared(pager, page) ? PAGER_LIMBO_NONE : pager_limbo_place(pager, pager_entry(pager, page));
+}
 
 /*
  * How many of the pages, from the first on, are consecutive: one call of the kernel serves them. Not beyond the extent:
  * private extents may lie in mappings of their own.
  */
-static unsigned run_of(const struct page_id *pages, unsigned count)
+static unsigned run_of(struct pager *pager, const struct page_id *pages, unsigned count)
 {
     unsigned left = (unsigned)(EXTENT_PAGES - pages[0].index % EXTENT_PAGES);
+    uint32_t place = place_of(pager, pages[0]);
     unsigned run = 1;
 
     if (count > left)
         count = left;
-    while (run < count && pages[run].index == pages[0].index + run)
+    while (run < count && pages[run].index == pages[0].index + run &&
+           place_of(pager, pages[run]) == (place == PAGER_LIMBO_NONE ? place : place + run))
         run++;
     return run;
 }
 
-/* Private pages out of their places, into staging. Returns how many; the next one is pinned or shared by fork. */
-static unsigned private_take_out(struct pager *pager, struct page_id first, unsigned count)
+unsigned pager_take_out(struct pager *pager, struct page_id first, unsigned count, void *staging)
 {
     unsigned moved = 0;
-    int error = mmu_take_out(pager->mmu, first, count, pager->staging, &moved);
+    int error = mmu_take_out(pager->mmu, first, count, staging, &moved);
 
     if (error != 0 && error != -EBUSY)
         log_warn("take page %lu out of memory: %s", first.index, strerror(-error));
@@ -115,7 +144,11 @@ static unsigned memory_drop_run(struct pager *pager, struct page_id first, unsig
 
     if (pager_is_shared(pager, first))
         return mmu_free(pager->mmu, first, count) == 0 ? count : 0;
-    moved = private_take_out(pager, first, count);
+    if (place_of(pager, first) != PAGER_LIMBO_NONE) {
+        pager_limbo_clear(pager, first, count);
+        return count;
+    }
+    moved = pager_take_out(pager, first, count, pager->staging);
     if (moved > 0)
         mmu_staging_clear(pager->mmu, pager->staging, 0, moved);
     return moved;
@@ -142,7 +175,7 @@ static unsigned clean_leave(struct pager *pager, const struct batch *batch)
     for (unsigned k = 0; k < batch->count; k++)
         pages[k] = frame_page(pager, batch->frames[k]);
     while (i < batch->count) {
-        unsigned run = run_of(&pages[i], batch->count - i);
+        unsigned run = run_of(pager, &pages[i], batch->count - i);
         unsigned dropped = memory_drop_run(pager, pages[i], run);
 
         for (unsigned k = 0; k < dropped; k++)
@@ -186,7 +219,12 @@ static unsigned run_load(struct pager *pager, struct page_id first, unsigned cou
 
     if (pager_is_shared(pager, first))
         return mmu_shared_read(pager->window, first, 0, memory, count * PAGE_BYTES) == 0 ? count : 0;
-    moved = private_take_out(pager, first, count);
+    if (place_of(pager, first) != PAGER_LIMBO_NONE) {
+        memcpy(memory, pager_limbo_address(pager, place_of(pager, first)), count * PAGE_BYTES);
+        pager_limbo_clear(pager, first, count);
+        return count;
+    }
+    moved = pager_take_out(pager, first, count, pager->staging);
     if (moved > 0) {
         memcpy(memory, pager->staging, moved * PAGE_BYTES);
         mmu_staging_clear(pager->mmu, pager->staging, 0, moved);
@@ -206,7 +244,7 @@ static unsigned batch_load(struct pager *pager, const struct batch *batch, unsig
         pages[k] = frame_page(pager, batch->frames[k]);
     while (i < batch->count && loaded < limit) {
         unsigned most = batch->count - i < limit - loaded ? batch->count - i : limit - loaded;
-        unsigned run = run_of(&pages[i], most);
+        unsigned run = run_of(pager, &pages[i], most);
         unsigned done = run_load(pager, pages[i], run, memory + (size_t)loaded * PAGE_BYTES);
 
         for (unsigned k = 0; k < done; k++, i++) {
@@ -252,7 +290,7 @@ static bool still_leaving(struct pager *pager, const struct eviction *eviction, 
 static void pages_free(struct pager *pager, const struct page_id *pages, unsigned count)
 {
     for (unsigned i = 0; i < count;) {
-        unsigned run = run_of(&pages[i], count - i);
+        unsigned run = run_of(pager, &pages[i], count - i);
 
         if (pager_is_shared(pager, pages[i]) && !pager->shared_is_shut && mmu_free(pager->mmu, pages[i], run) != 0)
             log_error("give memory of pages %lu + %u back: the kernel refused", pages[i].index, run);
@@ -444,8 +482,13 @@ static void loaded_return(struct pager *pager, struct frame_id frame, struct pag
     struct page_entry *entry = pager_entry(pager, page);
     int error = 0;
 
-    if (!pager_is_shared(pager, page))
-        error = mmu_copy(pager->mmu, page, 1, bytes, page_has(entry, WORD_WRITABLE));
+    if (!pager_is_shared(pager, page)) {
+        bool writable = pager_want_writable(pager, entry, false);
+
+        page_set_where(entry, WHERE_MAPPED, frame.index);
+        page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
+        error = mmu_copy(pager->mmu, page, 1, bytes, writable);
+    }
     frame_return(pager, frame, FRAME_MAPPED);
     if (error != 0)
         pager_fail(pager, page, strerror(-error));
@@ -495,8 +538,9 @@ static unsigned batch_move(struct pager *pager, const struct batch *batch, int t
 static bool claim(struct pager *pager, struct frame_id frame, struct page_entry *entry)
 {
     bool is_shared = pager_is_shared(pager, frame_page(pager, frame));
+    bool is_in_limbo = is_shared || page_where(entry) == WHERE_LIMBO;
 
-    return !(is_shared && pager->shared_is_shut) && page_claim(entry, is_shared ? WHERE_LIMBO : WHERE_MAPPED);
+    return !(is_shared && pager->shared_is_shut) && page_claim(entry, is_in_limbo ? WHERE_LIMBO : WHERE_MAPPED);
 }
 
 /* Sorts the pages: clean ones, those to be copied to one target, and those whose copy elsewhere will do (gone now). */
@@ -561,7 +605,8 @@ unsigned pager_evict_some(struct pager *pager, unsigned wanted)
     wanted = round_size(pager, &room, wanted);
     if (pager->fresh_count > 0)
         pager_private_register_some(pager);
-    if (frames_count(pager->frames, FRAME_LIMBO) < pager->marks.limbo_target + wanted)
+    /* Twice as many come into limbo as leave it, until it is full. */
+    for (int i = 0; i < 2 && frames_count(pager->frames, FRAME_LIMBO) < pager->marks.limbo_target + wanted; i++)
         unmap_some(pager);
     count = placement_evict(pager->placement, pager->frames, frames, wanted);
     gone = round_sort(pager, &room, frames, count, &clean, &batch, &target);

@@ -611,6 +611,8 @@ static int serve_in_memory(struct pager *pager, struct page_entry *entry, struct
         return mapped_serve(pager, page, entry, is_write);
     if (where == WHERE_LEAVING && !pager_is_shared(pager, page))
         return leaving_private_serve(pager, page, entry);
+    if (!pager_is_shared(pager, page))
+        return pager_limbo_rescue(pager, page, entry, is_write);
     return limbo_serve(pager, page, entry, is_write);
 }
 

@@ -16,6 +16,7 @@
 /* Beside each frame: the slot on NVMe that still holds the same bytes, and the eviction that writes it now. */
 struct frame_note {
     uint32_t clean_slot; /* UINT32_MAX: none */
+    uint32_t limbo;      /* place there + 1, of a private page in limbo; 0: none */
     uint8_t eviction;    /* index + 1 while LEAVING */
 };
 
@@ -123,6 +124,9 @@ struct pager {
 
     _Alignas(64) char bounce[PAGE_BYTES]; /* a page out of zmem, for as long as it is copied on */
     void *staging; /* private pages on their way out: PAGER_BATCH pages */
+    void *limbo; /* private pages that are not mapped: limbo_places pages; NULL: there is none */
+    bool *limbo_taken;
+    uint32_t limbo_places, limbo_cursor;
     struct page_id *fresh; /* a ring of PAGER_FRESH_MAX first pages of unregistered private extents */
     unsigned fresh_first, fresh_count;
 
@@ -172,6 +176,19 @@ uint64_t pager_shrink_deadline_ns(const struct pager *pager);
 
 /* pager_evict.c */
 unsigned pager_evict_some(struct pager *pager, unsigned wanted);
+/* Private pages out of their places. Returns how many; the next one is pinned or shared by fork. */
+unsigned pager_take_out(struct pager *pager, struct page_id first, unsigned count, void *staging);
+
+/* pager_limbo.c */
+#define PAGER_LIMBO_NONE UINT32_MAX
+int pager_limbo_create(struct pager *pager);
+void pager_limbo_destroy(struct pager *pager);
+/* Mapped private pages that are consecutive, onto FRAME_LIMBO. Returns how many were dealt with. */
+unsigned pager_limbo_enter(struct pager *pager, const struct frame_id *frames, unsigned count);
+int pager_limbo_rescue(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write);
+void *pager_limbo_address(const struct pager *pager, uint32_t place);
+uint32_t pager_limbo_place(const struct pager *pager, const struct page_entry *entry); /* of a private page */
+void pager_limbo_clear(struct pager *pager, struct page_id first, unsigned count); /* pages with consecutive places */
 
 /* pager_demote.c */
 void pager_demote_some(struct pager *pager);

@@ -230,7 +230,7 @@ static int keep_gather(struct pager *pager, struct page_id first, uint64_t pages
         if (entry == NULL || page_has(entry, WORD_POISONED) || page_where(entry) == WHERE_NOWHERE ||
             page_where(entry) == WHERE_MAPPED)
             continue;
-        if (page_where(entry) == WHERE_LEAVING)
+        if (page_is_in_memory(entry))
             pager_fault(pager, page, true, 0, 0);
         else
             pager_bring(pager, page, NULL);
@@ -286,7 +286,7 @@ void pager_private_enter_child(struct pager *pager)
         if (!page_is_in_memory(entry))
             continue;
         pager_forget_clean_slot(pager, entry);
-        page_word_change(entry, WORD_PINS, WORD_WRITABLE);
+        page_word_change(entry, WORD_PINS, page_where(entry) == WHERE_MAPPED ? WORD_WRITABLE : 0);
     }
     for (unsigned i = 0; i < PAGER_FILLS_MAX; i++)
         pager->fills[i].demanded = PAGE_NONE;

@@ -109,7 +109,7 @@ static inline void pager_fixture_close(struct pager_fixture *fixture)
     mmu_window_release(&fixture->window);
 }
 
-/* Pages of the private half that are in memory, as the kernel counts. */
+/* Pages of the private half that are in memory: mapped, as the kernel counts, or in limbo. */
 static inline uint64_t pager_fixture_resident(const struct pager_fixture *fixture)
 {
     static unsigned char present[PAGER_PRIVATE_BYTES >> PAGE_SHIFT];
@@ -117,7 +117,8 @@ static inline uint64_t pager_fixture_resident(const struct pager_fixture *fixtur
 
     ASSERT(mincore(mmu_page_address(&fixture->window, page_of(PAGER_FIRST)), PAGER_PRIVATE_BYTES, present) == 0);
     for (size_t i = 0; i < PAGER_PRIVATE_BYTES >> PAGE_SHIFT; i++)
-        count += present[i] & 1;
+        count += (present[i] & 1) ||
+                 page_where(table_touch(fixture->pages, page_of(PAGER_FIRST + i))) == WHERE_LIMBO;
     return count;
 }
 
