@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define COMPRESS_MIN   16u /* pages compressed at a time, more when most are refused, which is quick: faults wait */
+#define FRESH_AT_A_TIME 64
 #define STALL_RETRY_NS 1000000U
 #define STALL_LIMIT_NS 2000000000U /* a fault that finds no frame for so long is answered by SIGBUS, not by a hang */
 
@@ -581,6 +582,21 @@ static unsigned round_sort(struct pager *pager, const struct placement_question 
     return gone;
 }
 
+/*
+ * Fresh extents come under management: one that has pages, which can then leave, or several that have none, which only
+ * makes room (a program that reserved much and has touched little).
+ */
+static void fresh_register(struct pager *pager)
+{
+    for (int i = 0; i < FRESH_AT_A_TIME && pager->fresh_count > 0; i++) {
+        uint32_t before = pager_frames_used(pager);
+
+        if (pager_private_register_some(pager) != 0 || pager_frames_used(pager) + EXTENT_PAGES > before ||
+            pager_frames_used(pager) + pager->marks.high <= pager->wanted_frames)
+            return;
+    }
+}
+
 /* How many pages leave at a time: compressing is done here and now, and faults wait for it. */
 static unsigned round_size(const struct pager *pager, const struct placement_question *room, unsigned wanted)
 {
@@ -603,8 +619,7 @@ unsigned pager_evict_some(struct pager *pager, unsigned wanted)
 
     pager_room(pager, &room);
     wanted = round_size(pager, &room, wanted);
-    if (pager->fresh_count > 0)
-        pager_private_register_some(pager);
+    fresh_register(pager);
     /* Twice as many come into limbo as leave it, until it is full. */
     for (int i = 0; i < 2 && frames_count(pager->frames, FRAME_LIMBO) < pager->marks.limbo_target + wanted; i++)
         unmap_some(pager);
@@ -632,7 +647,7 @@ static void stalls_answer(struct pager *pager)
 
         if (!has_room && !is_new)
             return; /* it has bytes, which are never given up for want of room */
-        if (!has_room && now_ns - fault.start_ns < STALL_LIMIT_NS)
+        if (!has_room && (pager->fresh_count > 0 || now_ns - fault.start_ns < STALL_LIMIT_NS))
             return;
         pager->stalls_first = (pager->stalls_first + 1) % PAGER_STALLS_MAX;
         pager->stalls_count--;

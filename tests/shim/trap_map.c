@@ -217,6 +217,20 @@ static void populated(void)
     CHECK(munmap(memory, MIB) == 0);
 }
 
-TRAP_MAIN({"fresh_is_zero", fresh_is_zero}, {"unmapped_parts", unmapped_parts}, {"fixed_over_parts", fixed_over_parts},
+/* Much is asked for, little is touched: what was never touched must not be taken for memory in use. */
+static void much_asked_for(void)
+{
+    size_t size = (size_t)12 << 30;
+    char *memory = mmap(NULL, size, RW, ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    CHECK(memory != MAP_FAILED);
+    fill(memory, 8 * MIB, 40);
+    fill(memory + size - 8 * MIB, 8 * MIB, 41);
+    CHECK(filled(memory, 8 * MIB, 40) && filled(memory + size - 8 * MIB, 8 * MIB, 41));
+    CHECK(zeroed(memory + size / 2, PAGE) && munmap(memory, size) == 0);
+}
+
+TRAP_MAIN({"much_asked_for", much_asked_for}, {"fresh_is_zero", fresh_is_zero},
+          {"unmapped_parts", unmapped_parts}, {"fixed_over_parts", fixed_over_parts},
           {"fixed_of_others", fixed_of_others}, {"errors", errors}, {"reservations", reservations}, {"hints", hints},
           {"by_number", by_number}, {"populated", populated})
