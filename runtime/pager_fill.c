@@ -76,6 +76,8 @@ static int mapped_serve(struct pager *pager, struct page_id page, struct page_en
 {
     bool writable;
 
+    if (is_write && page_has(entry, WORD_CLEAN))
+        pager_guess_written(pager, page);
     if (is_write)
         pager_forget_clean_slot(pager, entry);
     writable = pager_want_writable(pager, entry, is_write);
@@ -138,8 +140,11 @@ static int frame_settle(struct pager *pager, struct page_entry *entry, struct fr
 static int zero_serve(struct pager *pager, struct page_id page, struct page_entry *entry)
 {
     bool writable = page_rights(entry) == ACCESS_WRITE;
+    unsigned run = pager_is_shared(pager, page) ? 1 : pager_new_run(pager, page);
     struct frame_id frame;
 
+    if (run > 1 && pager_new_pages(pager, page, run) == 0)
+        return 0;
     if (!pager_frame_take(pager, page, &frame))
         return -ENOMEM;
     return frame_settle(pager, entry, frame, WHERE_MAPPED, writable, mmu_zero(pager->mmu, page, 1, writable));
@@ -244,7 +249,7 @@ static bool fill_run(struct pager *pager, struct page_id first, unsigned pages_c
 }
 
 /* Frames that prefetch may take now; the rest is for demand and replies. */
-static unsigned prefetch_room(const struct pager *pager)
+unsigned pager_prefetch_room(const struct pager *pager)
 {
     uint32_t kept = pager->marks.reserve + (pager->budget_frames / 64 < 64 ? pager->budget_frames / 64 : 64);
     uint32_t used = pager_frames_used(pager) + kept;
@@ -257,7 +262,7 @@ static unsigned prefetch_some(struct pager *pager, const struct prefetch_run *ru
 {
     struct page_entry *entry = table_find(pager->pages, page);
     enum page_where where = entry == NULL ? WHERE_NOWHERE : page_where(entry);
-    unsigned room = prefetch_room(pager);
+    unsigned room = pager_prefetch_room(pager);
     unsigned length = 1;
 
     if (room == 0)
@@ -314,7 +319,7 @@ void pager_fill_start(struct pager *pager, struct page_id page, const struct sta
         pager_predict(pager, page, fault->thread, &run);
     if (run.count > 0 && run.stride == 1 && run.first.index == page.index + 1) {
         length = run.count + 1 < FIRST_READ_PAGES ? run.count + 1 : FIRST_READ_PAGES;
-        length = length < prefetch_room(pager) ? length : prefetch_room(pager);
+        length = length < pager_prefetch_room(pager) ? length : pager_prefetch_room(pager);
         length = run_length(pager, page, length > 0 ? length : 1);
     }
     if (!fill_run(pager, page, length, fault, &run)) {
@@ -382,46 +387,76 @@ static int fill_place(struct pager *pager, struct fill *fill, unsigned i, bool k
         return error;
     }
     slot_settle(pager, entry, slot, keep);
+    if (keep || is_write)
+        pager_guess_kept(pager, page);
+    if (is_write)
+        pager_guess_written(pager, page);
     pager->stats.moves[DSM_TIER_NVME][DSM_TIER_DDR]++;
     return 0;
 }
 
-/* A run of pages that are all to be mapped read-only: one call of the kernel. */
-static unsigned fill_place_run(struct pager *pager, struct fill *fill, unsigned from, unsigned end)
+static bool fill_keeps(const struct fill *fill, struct page_id page)
 {
-    struct frame_id frames[PAGER_RUN_MAX];
+    return fill->keeps_slots && !pager_guess_writes(fill->pager, page);
+}
+
+/* How many pages of a fill, from one on, can be mapped in one call of the kernel; a frame is taken for each. */
+static unsigned run_frames(struct pager *pager, struct fill *fill, unsigned from, unsigned end, bool keep,
+                           struct frame_id *frames)
+{
     unsigned count = 0;
 
     while (from + count < end && !fill->cancelled[from + count]) {
         struct page_id page = page_of(fill->first.index + from + count);
-        struct page_entry *entry = pager_entry(pager, page);
+        enum access access = page_rights(pager_entry(pager, page));
 
-        if (page_is(page, fill->trigger) || page_rights(entry) == ACCESS_NONE ||
-            (fill->is_write && page_is(page, fill->demanded)) || !pager_frame_take(pager, page, &frames[count]))
+        if (page_is(page, fill->trigger) || (fill->is_write && page_is(page, fill->demanded)) ||
+            access < (keep ? ACCESS_READ : ACCESS_WRITE) || fill_keeps(fill, page) != keep ||
+            !pager_frame_take(pager, page, &frames[count]))
             break;
         count++;
     }
+    return count;
+}
+
+/* The page is mapped. Before it can be pinned: nobody may write it while the slot is kept. */
+static void run_page_placed(struct pager *pager, struct page_id page, struct frame_id frame, uint32_t slot, bool keep,
+                            bool prefetched)
+{
+    struct page_entry *entry = pager_entry(pager, page);
+
+    page_word_change(entry, 0, keep ? WORD_CLEAN : WORD_WRITABLE);
+    if (keep) {
+        pager->notes[frame.index].clean_slot = slot;
+        pager_guess_kept(pager, page);
+    }
+    pager_frame_attach(pager, entry, frame, WHERE_MAPPED, prefetched);
+    if (!keep)
+        tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){slot});
+}
+
+/* A run of pages that are all mapped read-only (their slots are kept), or all writable. Returns how many. */
+static unsigned fill_place_run(struct pager *pager, struct fill *fill, unsigned from, unsigned end, bool keep)
+{
+    struct frame_id frames[PAGER_RUN_MAX];
+    unsigned count = run_frames(pager, fill, from, end, keep, frames);
+
     if (count == 0)
         return 0;
-    if (mmu_copy(pager->mmu, page_of(fill->first.index + from), count, fill_bytes(fill, from), false) != 0) {
+    if (mmu_copy(pager->mmu, page_of(fill->first.index + from), count, fill_bytes(fill, from), !keep) != 0) {
         while (count > 0)
             frames_put(pager->frames, frames[--count]);
         return 0;
     }
-    for (unsigned i = 0; i < count; i++) {
-        struct page_entry *entry = pager_entry(pager, page_of(fill->first.index + from + i));
-
-        /* Before the page can be pinned: nobody may write it while the slot is kept. */
-        page_word_change(entry, 0, WORD_CLEAN);
-        pager->notes[frames[i].index].clean_slot = fill->transfer.first.index + from + i;
-        pager_frame_attach(pager, entry, frames[i], WHERE_MAPPED, from + i > 0);
-    }
+    for (unsigned i = 0; i < count; i++)
+        run_page_placed(pager, page_of(fill->first.index + from + i), frames[i],
+                        fill->transfer.first.index + from + i, keep, from + i > 0);
     pager->stats.moves[DSM_TIER_NVME][DSM_TIER_DDR] += count;
     return count;
 }
 
 /* Page i of a fill, or a run from there on up to `end`. Returns how many were dealt with. */
-static unsigned fill_deliver_some(struct pager *pager, struct fill *fill, unsigned i, unsigned end, bool keep)
+static unsigned fill_deliver_some(struct pager *pager, struct fill *fill, unsigned i, unsigned end)
 {
     struct page_id page = page_of(fill->first.index + i);
     unsigned placed;
@@ -431,10 +466,10 @@ static unsigned fill_deliver_some(struct pager *pager, struct fill *fill, unsign
         tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){fill->transfer.first.index + i});
         return 1;
     }
-    placed = keep ? fill_place_run(pager, fill, i, end) : 0;
+    placed = fill_place_run(pager, fill, i, end, fill_keeps(fill, page));
     if (placed > 0)
         return placed;
-    error = fill_place(pager, fill, i, keep);
+    error = fill_place(pager, fill, i, fill->keeps_slots);
     if (error != 0 && error != -ENOMEM)
         pager_fail(pager, page, strerror(-error));
     return 1;
@@ -478,15 +513,15 @@ static void unpark_oldest(struct pager *pager)
 /* true: the fill goes on, holding its trigger. */
 static bool fill_deliver(struct pager *pager, struct fill *fill)
 {
-    bool keep = pager_nvme_has_plenty(pager);
     unsigned trigger = PAGER_RUN_MAX;
     unsigned i = 0;
 
+    fill->keeps_slots = pager_nvme_has_plenty(pager);
     while (i < fill->pages_count) {
         if (page_is(page_of(fill->first.index + i), fill->trigger))
             trigger = i++;
         else
-            i += fill_deliver_some(pager, fill, i, fill->pages_count, keep);
+            i += fill_deliver_some(pager, fill, i, fill->pages_count);
     }
     if (trigger == PAGER_RUN_MAX)
         return false;
@@ -495,7 +530,7 @@ static bool fill_deliver(struct pager *pager, struct fill *fill)
     if (fill_park(pager, fill, trigger))
         return true;
     fill->trigger = PAGE_NONE;
-    fill_deliver_some(pager, fill, trigger, trigger + 1, keep);
+    fill_deliver_some(pager, fill, trigger, trigger + 1);
     return false;
 }
 
@@ -511,7 +546,8 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
     fill->trigger = PAGE_NONE;
     fill->demanded = fault != NULL ? page : PAGE_NONE;
     fill->is_write = fault != NULL && fault->is_write;
-    fill_deliver_some(pager, fill, 0, 1, pager_nvme_has_plenty(pager));
+    fill->keeps_slots = pager_nvme_has_plenty(pager);
+    fill_deliver_some(pager, fill, 0, 1);
     fill->pages_count = 0;
     tier_buffers_put(pager->buffers, memory, 1);
     if (fault != NULL && fault->thread != 0) {

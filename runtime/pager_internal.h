@@ -30,6 +30,7 @@ struct fill {
     struct page_id demanded; /* PAGE_NONE: nobody waits */
     struct page_id trigger;  /* of a predicted run: stays in the buffer until touched; PAGE_NONE: none */
     bool is_write;
+    bool keeps_slots; /* the pages are mapped read-only, as far as they are not expected to be written */
     bool is_parked; /* read, and only the trigger is left: its touch tells that the run was worth it */
     uint8_t predictor;
     bool cancelled[PAGER_RUN_MAX];
@@ -75,6 +76,12 @@ struct stalled_fault {
     uint64_t stalled_ns; /* since when it waits for room */
     uint32_t thread;
     bool is_write;
+};
+
+/* Of a region: pages mapped read-only because NVMe has them too, and those of them that were written. */
+#define PAGER_GUESSES 64u
+struct guess {
+    uint8_t kept, written;
 };
 
 /* Rights that go down as soon as the page's pins end. */
@@ -132,6 +139,7 @@ struct pager {
 
     bool shared_is_shut;
 
+    struct guess guesses[PAGER_GUESSES];
     struct prefetch *prefetch;
     struct stats stats;
 };
@@ -166,8 +174,18 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
 bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_fault *fault);
 void pager_stall(struct pager *pager, const struct stalled_fault *fault);
 uint32_t pager_frames_used(const struct pager *pager);
+unsigned pager_prefetch_room(const struct pager *pager);
 void pager_prefetch_start(struct pager *pager, const struct prefetch_run *run);
 int pager_private_register_some(struct pager *pager);
+
+/* pager_new.c */
+unsigned pager_new_run(struct pager *pager, struct page_id page);
+int pager_new_pages(struct pager *pager, struct page_id first, unsigned count);
+
+/* pager_guess.c */
+void pager_guess_kept(struct pager *pager, struct page_id page);
+void pager_guess_written(struct pager *pager, struct page_id page);
+bool pager_guess_writes(struct pager *pager, struct page_id page); /* pages brought ahead are best mapped writable */
 
 /* pager_limit.c */
 void pager_budget_init(struct pager *pager);
