@@ -607,6 +607,18 @@ static unsigned round_size(const struct pager *pager, const struct placement_que
     return wanted < size ? wanted : size;
 }
 
+/*
+ * Twice as many come into limbo as leave it, until it is full. Not while the budget shrinks: others wait for the
+ * memory, so what is oldest leaves at once.
+ */
+static void limbo_fill(struct pager *pager, unsigned wanted)
+{
+    uint32_t target = wanted + (pager->is_shrinking ? 0 : pager->marks.limbo_target);
+
+    for (int i = 0; i < 2 && frames_count(pager->frames, FRAME_LIMBO) < target; i++)
+        unmap_some(pager);
+}
+
 unsigned pager_evict_some(struct pager *pager, unsigned wanted)
 {
     struct placement_question room = {.is_clean_copy = false}; /* a page that is nowhere else */
@@ -620,9 +632,7 @@ unsigned pager_evict_some(struct pager *pager, unsigned wanted)
     pager_room(pager, &room);
     wanted = round_size(pager, &room, wanted);
     fresh_register(pager);
-    /* Twice as many come into limbo as leave it, until it is full. */
-    for (int i = 0; i < 2 && frames_count(pager->frames, FRAME_LIMBO) < pager->marks.limbo_target + wanted; i++)
-        unmap_some(pager);
+    limbo_fill(pager, wanted);
     count = placement_evict(pager->placement, pager->frames, frames, wanted);
     gone = round_sort(pager, &room, frames, count, &clean, &batch, &target);
     gone += clean_leave(pager, &clean);
