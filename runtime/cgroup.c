@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define MARGIN_MIN_BYTES ((uint64_t)4 << 20)
+#define MARGIN_OWN_BYTES ((uint64_t)12 << 20) /* the pager's buffers fill when many pages move: 8 MiB */
 #define MARGIN_MAX_BYTES ((uint64_t)256 << 20)
 #define MARGIN_SHARE     16 /* of the limit */
 #define STAT_BYTES       8192
@@ -193,10 +194,13 @@ bool cgroup_is_top(const struct cgroup *group)
 
 uint64_t cgroup_margin_bytes(uint64_t limit_bytes)
 {
+    uint64_t own_bytes = limit_bytes / 4 < MARGIN_OWN_BYTES ? limit_bytes / 4 : MARGIN_OWN_BYTES;
     uint64_t margin_bytes = limit_bytes / MARGIN_SHARE;
 
     if (margin_bytes > MARGIN_MAX_BYTES)
         margin_bytes = MARGIN_MAX_BYTES;
+    if (margin_bytes < own_bytes)
+        margin_bytes = own_bytes;
     if (margin_bytes < MARGIN_MIN_BYTES)
         margin_bytes = MARGIN_MIN_BYTES;
     return margin_bytes;

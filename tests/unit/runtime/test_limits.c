@@ -284,7 +284,7 @@ static void the_watch_follows_the_group(void **state)
     group_limit(&root, 128, 20);
     limits_tick(limits, now_ns);
     assert_int_equal(watched.changes, 2);
-    assert_int_equal(watched.budget_bytes[TIER_DDR], 100 * MIB); /* 128 - 20 - a sixteenth */
+    assert_int_equal(watched.budget_bytes[TIER_DDR], 96 * MIB); /* 128 - 20 - the margin */
 
     limits_want(limits, TIER_DDR, 64 * MIB);
     assert_int_equal(watched.budget_bytes[TIER_DDR], 64 * MIB);
@@ -292,7 +292,7 @@ static void the_watch_follows_the_group(void **state)
     loop_destroy(config.loop);
 
     limits_at_start(root.path, (uint64_t[TIERS]){[TIER_DDR] = 256 * MIB}, watched.budget_bytes);
-    assert_int_equal(watched.budget_bytes[TIER_DDR], 100 * MIB);
+    assert_int_equal(watched.budget_bytes[TIER_DDR], 96 * MIB);
     fake_root_remove(&root);
 }
 
