@@ -62,7 +62,7 @@ static double now_s(void)
 static void page_fill(size_t page, struct random *random)
 {
     char *bytes = set.memory + page * PAGE_BYTES;
-    size_t random_bytes = set.is_text ? PAGE_BYTES / 3 - 64 : PAGE_BYTES;
+    size_t random_bytes = set.is_text ? PAGE_BYTES / 3 / 16 * 16 : PAGE_BYTES;
 
     for (size_t i = 0; i < random_bytes; i += sizeof(uint64_t)) {
         uint64_t word = random_next(random);
