@@ -104,12 +104,6 @@ static void unmap_some(struct pager *pager)
 
 /* ---- pages that need no copy ----------------------------------------------------------------------------------- */
 
-/* Where a private page lies in limbo. */
-static uint32_t place_of(struct pager *pager, struct page_id page)
-{
-    return pager_is_shared(pager, page) ? PAGER_LIMBO_NONE : pager_limbo_place(pager, pager_entry(pager, page));
-}
-
 /*
  * How many of the pages, from the first on, are consecutive: one call of the kernel serves them. Not beyond the extent:
  * private extents may lie in mappings of their own.
@@ -117,13 +111,13 @@ static uint32_t place_of(struct pager *pager, struct page_id page)
 static unsigned run_of(struct pager *pager, const struct page_id *pages, unsigned count)
 {
     unsigned left = (unsigned)(EXTENT_PAGES - pages[0].index % EXTENT_PAGES);
-    uint32_t place = place_of(pager, pages[0]);
+    uint32_t place = pager_limbo_place(pager, pages[0]);
     unsigned run = 1;
 
     if (count > left)
         count = left;
     while (run < count && pages[run].index == pages[0].index + run &&
-           place_of(pager, pages[run]) == (place == PAGER_LIMBO_NONE ? place : place + run))
+           pager_limbo_place(pager, pages[run]) == (place == PAGER_LIMBO_NONE ? place : place + run))
         run++;
     return run;
 }
@@ -145,7 +139,7 @@ static unsigned memory_drop_run(struct pager *pager, struct page_id first, unsig
 
     if (pager_is_shared(pager, first))
         return mmu_free(pager->mmu, first, count) == 0 ? count : 0;
-    if (place_of(pager, first) != PAGER_LIMBO_NONE) {
+    if (pager_limbo_place(pager, first) != PAGER_LIMBO_NONE) {
         pager_limbo_clear(pager, first, count);
         return count;
     }
@@ -220,8 +214,8 @@ static unsigned run_load(struct pager *pager, struct page_id first, unsigned cou
 
     if (pager_is_shared(pager, first))
         return mmu_shared_read(pager->window, first, 0, memory, count * PAGE_BYTES) == 0 ? count : 0;
-    if (place_of(pager, first) != PAGER_LIMBO_NONE) {
-        memcpy(memory, pager_limbo_address(pager, place_of(pager, first)), count * PAGE_BYTES);
+    if (pager_limbo_place(pager, first) != PAGER_LIMBO_NONE) {
+        memcpy(memory, pager_limbo_address(pager, pager_limbo_place(pager, first)), count * PAGE_BYTES);
         pager_limbo_clear(pager, first, count);
         return count;
     }

@@ -198,14 +198,14 @@ unsigned pager_evict_some(struct pager *pager, unsigned wanted);
 unsigned pager_take_out(struct pager *pager, struct page_id first, unsigned count, void *staging);
 
 /* pager_limbo.c */
-#define PAGER_LIMBO_NONE UINT32_MAX
+#define PAGER_LIMBO_NONE UINT32_MAX /* 0 in a frame's note, less one */
 int pager_limbo_create(struct pager *pager);
 void pager_limbo_destroy(struct pager *pager);
 /* Mapped private pages that are consecutive, onto FRAME_LIMBO. Returns how many were dealt with. */
 unsigned pager_limbo_enter(struct pager *pager, const struct frame_id *frames, unsigned count);
 int pager_limbo_rescue(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write);
 void *pager_limbo_address(const struct pager *pager, uint32_t place);
-uint32_t pager_limbo_place(const struct pager *pager, const struct page_entry *entry); /* of a private page */
+uint32_t pager_limbo_place(struct pager *pager, struct page_id page); /* shared pages have none */
 void pager_limbo_clear(struct pager *pager, struct page_id first, unsigned count); /* pages with consecutive places */
 
 /* pager_demote.c */

@@ -20,11 +20,11 @@ void *pager_limbo_address(const struct pager *pager, uint32_t place)
     return (char *)pager->limbo + (size_t)place * PAGE_BYTES;
 }
 
-uint32_t pager_limbo_place(const struct pager *pager, const struct page_entry *entry)
+uint32_t pager_limbo_place(struct pager *pager, struct page_id page)
 {
-    enum page_where where = page_where(entry);
+    const struct page_entry *entry = pager_entry(pager, page);
 
-    return where == WHERE_LIMBO ? pager->notes[entry->place].limbo - 1 : PAGER_LIMBO_NONE;
+    return page_where(entry) == WHERE_LIMBO ? pager->notes[entry->place].limbo - 1 : PAGER_LIMBO_NONE;
 }
 
 /* Without an area there is no limbo, and all else works. */
@@ -113,7 +113,7 @@ static void places_put(struct pager *pager, uint32_t place, unsigned count)
 /* The caller gives the pages another `where`, before anything else can look. */
 void pager_limbo_clear(struct pager *pager, struct page_id first, unsigned count)
 {
-    uint32_t place = pager_limbo_place(pager, pager_entry(pager, first));
+    uint32_t place = pager_limbo_place(pager, first);
 
     for (unsigned i = 0; i < count; i++)
         pager_note(pager, pager_entry(pager, page_of(first.index + i)))->limbo = 0;
@@ -124,7 +124,7 @@ void pager_limbo_clear(struct pager *pager, struct page_id first, unsigned count
 int pager_limbo_rescue(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
 {
     struct frame_id frame = {entry->place};
-    uint32_t place = pager_limbo_place(pager, entry);
+    uint32_t place = pager_limbo_place(pager, page);
     void *bytes = pager_limbo_address(pager, place);
     bool writable;
     int error;

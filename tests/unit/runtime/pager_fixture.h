@@ -95,6 +95,24 @@ static inline void pager_fixture_turn(struct pager_fixture *fixture)
     loop_run_once(fixture->loop, deadline_ns < limit_ns ? deadline_ns : limit_ns);
 }
 
+/* A page of the private half, counted from its first. */
+static inline uint8_t *pager_fixture_page(const struct pager_fixture *fixture, size_t page)
+{
+    return mmu_page_address(&fixture->window, page_of(PAGER_FIRST + page));
+}
+
+/* Runs in a thread of its own, which says at its end that it is done; this one plays the shard meanwhile. */
+static inline void pager_fixture_run(struct pager_fixture *fixture, void *(*run)(void *), void *argument,
+                                     _Atomic(bool) *is_done)
+{
+    pthread_t thread;
+
+    ASSERT(pthread_create(&thread, NULL, run, argument) == 0);
+    while (!atomic_load(is_done))
+        pager_fixture_turn(fixture);
+    pthread_join(thread, NULL);
+}
+
 static inline void pager_fixture_close(struct pager_fixture *fixture)
 {
     while (pager_is_transferring(fixture->pager))

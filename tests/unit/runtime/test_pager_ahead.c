@@ -14,18 +14,13 @@ struct walk {
     _Atomic(bool) is_done;
 };
 
-static uint8_t *page_at(struct pager_fixture *fixture, size_t page)
-{
-    return mmu_page_address(&fixture->window, page_of(PAGER_FIRST + page));
-}
-
 /* Reads before it writes. */
 __attribute__((no_sanitize("thread"))) static void *walk_run(void *argument)
 {
     struct walk *walk = argument;
 
     for (size_t page = 0; page < PAGES; page += walk->stride) {
-        uint8_t *bytes = page_at(walk->fixture, page);
+        uint8_t *bytes = pager_fixture_page(walk->fixture, page);
 
         ASSERT(bytes[0] == 0 || page_is_filled(bytes, page));
         if (walk->is_write)
@@ -40,12 +35,8 @@ static uint64_t walk(struct pager_fixture *fixture, enum dsm_source source, size
 {
     struct walk walk = {.fixture = fixture, .stride = stride, .is_write = is_write};
     uint64_t before = pager_stats(fixture->pager)->faults[source].count;
-    pthread_t thread;
 
-    ASSERT(pthread_create(&thread, NULL, walk_run, &walk) == 0);
-    while (!atomic_load(&walk.is_done))
-        pager_fixture_turn(fixture);
-    pthread_join(thread, NULL);
+    pager_fixture_run(fixture, walk_run, &walk, &walk.is_done);
     return pager_stats(fixture->pager)->faults[source].count - before;
 }
 

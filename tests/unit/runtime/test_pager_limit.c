@@ -18,17 +18,12 @@ struct worker {
     unsigned checks;
 };
 
-static uint8_t *page_at(struct pager_fixture *fixture, size_t page)
-{
-    return mmu_page_address(&fixture->window, page_of(PAGER_FIRST + page));
-}
-
 __attribute__((no_sanitize("thread"))) static void *fill_all(void *argument)
 {
     struct worker *worker = argument;
 
     for (size_t page = 0; page < PAGES; page++)
-        page_fill(page_at(worker->fixture, page), page);
+        page_fill(pager_fixture_page(worker->fixture, page), page);
     atomic_store(&worker->is_done, true);
     return NULL;
 }
@@ -38,7 +33,7 @@ __attribute__((no_sanitize("thread"))) static void *check_all(void *argument)
     struct worker *worker = argument;
 
     for (size_t page = 0; page < PAGES; page++)
-        ASSERT(page_is_filled(page_at(worker->fixture, page), page));
+        ASSERT(page_is_filled(pager_fixture_page(worker->fixture, page), page));
     atomic_store(&worker->is_done, true);
     return NULL;
 }
@@ -52,7 +47,7 @@ __attribute__((no_sanitize("thread"))) static void *work(void *argument)
     while (!atomic_load(worker->stop)) {
         size_t page = random_below(&random, PAGES / THREADS) * THREADS + worker->number;
         uint64_t start_ns = os_now_ns();
-        uint8_t *bytes = page_at(worker->fixture, page);
+        uint8_t *bytes = pager_fixture_page(worker->fixture, page);
 
         ASSERT(page_is_filled(bytes, page));
         bytes[0] = (uint8_t)page; /* dirty: the same bytes */
@@ -81,8 +76,7 @@ static void by_thread(struct pager_fixture *fixture, void *(*run)(void *))
 {
     struct worker worker = {.fixture = fixture};
 
-    worker_start(&worker, run);
-    worker_join(&worker);
+    pager_fixture_run(fixture, run, &worker, &worker.is_done);
 }
 
 static uint64_t budget_mib(struct pager_fixture *fixture, enum tier_kind tier)

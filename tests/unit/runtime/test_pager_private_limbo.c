@@ -15,11 +15,6 @@ struct touch {
     _Atomic(bool) is_done;
 };
 
-static uint8_t *page_at(struct pager_fixture *fixture, size_t page)
-{
-    return mmu_page_address(&fixture->window, page_of(PAGER_FIRST + page));
-}
-
 static struct page_entry *entry_at(struct pager_fixture *fixture, size_t page)
 {
     return table_touch(fixture->pages, page_of(PAGER_FIRST + page));
@@ -31,9 +26,9 @@ __attribute__((no_sanitize("thread"))) static void *touch_run(void *argument)
 
     for (size_t page = touch->first; page < touch->first + touch->count; page++) {
         if (touch->is_write)
-            page_fill(page_at(touch->fixture, page), page);
+            page_fill(pager_fixture_page(touch->fixture, page), page);
         else
-            ASSERT(page_is_filled(page_at(touch->fixture, page), page));
+            ASSERT(page_is_filled(pager_fixture_page(touch->fixture, page), page));
     }
     atomic_store(&touch->is_done, true);
     return NULL;
@@ -42,12 +37,8 @@ __attribute__((no_sanitize("thread"))) static void *touch_run(void *argument)
 static void touch_all(struct pager_fixture *fixture, size_t first, size_t count, bool is_write)
 {
     struct touch touch = {.fixture = fixture, .first = first, .count = count, .is_write = is_write};
-    pthread_t thread;
 
-    ASSERT(pthread_create(&thread, NULL, touch_run, &touch) == 0);
-    while (!atomic_load(&touch.is_done))
-        pager_fixture_turn(fixture);
-    pthread_join(thread, NULL);
+    pager_fixture_run(fixture, touch_run, &touch, &touch.is_done);
 }
 
 /* A page in limbo with (or without) a clean copy on NVMe. */
@@ -163,7 +154,7 @@ static void test_pages_kept_in_limbo_are_mapped(void **state)
     while ((error = pager_private_keep(fixture->pager, page_of(PAGER_FIRST + page), 1)) == -EAGAIN)
         pager_fixture_turn(fixture);
     assert_int_equal(error, 0);
-    assert_true(page_is_filled(page_at(fixture, page), page)); /* by the shard itself: it must not fault */
+    assert_true(page_is_filled(pager_fixture_page(fixture, page), page)); /* by the shard itself: it must not fault */
 }
 
 int main(void)
