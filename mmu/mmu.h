@@ -49,7 +49,7 @@ struct mmu_window {
     uint64_t shared_bytes;  /* [base, base + shared_bytes): mapping of the memfd at offset 0 */
     uint64_t private_bytes; /* behind it: anonymous */
     int memfd;              /* the shared pages' bytes of this node; offset == address - base. -1: no shared half */
-    int pagemap_fd;         /* /proc/self/pagemap. -1: this process may not look at its pages */
+    int pagemap_fd;         /* /proc/self/pagemap. -1: may not be looked at; then no private page may be protected */
     bool is_inherited;      /* forked children have the private half too: mmu_reopen() is called in them */
 };
 

@@ -255,8 +255,12 @@ static unsigned take_out_refused(struct mmu *mmu, struct page_id first, unsigned
     enum refused kind;
     int error = pagemap_read(&mmu->window, mmu_page_address(&mmu->window, first), limit, words);
 
-    if (error == -EACCES)
-        error = refuse_out(first, EBUSY); /* pinned, for all we may know */
+    /* Who may not look protects nothing (mmu.h), so a write fault cannot wait for us. Refused again: it is pinned. */
+    if (error == -EACCES) {
+        words[0] = PAGEMAP_PRESENT | PAGEMAP_ALONE;
+        limit = 1;
+        error = 0;
+    }
     if (error == 0) {
         kind = refused_of(words[0]);
         while (count < limit && refused_of(words[count]) == kind)

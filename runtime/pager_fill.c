@@ -516,7 +516,7 @@ static bool fill_deliver(struct pager *pager, struct fill *fill)
     unsigned trigger = PAGER_RUN_MAX;
     unsigned i = 0;
 
-    fill->keeps_slots = pager_nvme_has_plenty(pager);
+    fill->keeps_slots = pager_keeps_slots(pager);
     while (i < fill->pages_count) {
         if (page_is(page_of(fill->first.index + i), fill->trigger))
             trigger = i++;
@@ -546,7 +546,7 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
     fill->trigger = PAGE_NONE;
     fill->demanded = fault != NULL ? page : PAGE_NONE;
     fill->is_write = fault != NULL && fault->is_write;
-    fill->keeps_slots = pager_nvme_has_plenty(pager);
+    fill->keeps_slots = pager_keeps_slots(pager);
     fill_deliver_some(pager, fill, 0, 1);
     fill->pages_count = 0;
     tier_buffers_put(pager->buffers, memory, 1);

@@ -161,7 +161,7 @@ void pager_slot_set(struct pager *pager, struct page_entry *entry, enum tier_kin
 void pager_slot_put(struct pager *pager, enum tier_kind tier, uint32_t slot);
 const char *pager_damage_text(enum tier_kind tier);
 void pager_forget_clean_slot(struct pager *pager, struct page_entry *entry);
-bool pager_nvme_has_plenty(const struct pager *pager);
+bool pager_keeps_slots(const struct pager *pager);
 void pager_room(const struct pager *pager, struct placement_question *question);
 void pager_tier_low_set(struct pager *pager, enum tier_kind tier);
 

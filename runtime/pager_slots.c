@@ -54,11 +54,16 @@ void pager_forget_clean_slot(struct pager *pager, struct page_entry *entry)
     page_word_change(entry, WORD_CLEAN, 0);
 }
 
-/* The slot of a page that was read is kept as a clean copy while there is plenty of room below. */
-bool pager_nvme_has_plenty(const struct pager *pager)
+/*
+ * The slot of a page that was read is kept as a clean copy while there is plenty of room below, and where the page may
+ * be mapped read-only for it.
+ */
+bool pager_keeps_slots(const struct pager *pager)
 {
     struct tier_counters counters;
 
+    if (pager->window->pagemap_fd < 0)
+        return false;
     tier_counters_get(pager->config.tiers[TIER_NVME], &counters);
     return tier_slots_free(pager->config.tiers[TIER_NVME]) > counters.slots_max / 16;
 }
