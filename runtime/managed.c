@@ -212,12 +212,22 @@ int managed_wait(struct order *order)
     return order->result;
 }
 
+/* Pages that the order may make accessible. */
+static uint64_t order_opens(const struct order *order)
+{
+    bool opens = order->run == run_map || order->run == run_map_at || order->run == run_protect;
+
+    return opens && order->protection != PROT_NONE ? order->end - order->first : 0;
+}
+
+/* A large order finds the shard running, so that what is beyond the budget is never left to the kernel to fill. */
 static int order_carry_out(struct order *order)
 {
     int result;
 
     if (!managed_is_running()) {
         managed_lock(&managed_context);
+        managed_start_if_near(&managed_context, order_opens(order));
         if (!managed_is_running()) {
             result = order->run(&managed_context, order);
             managed_unlock(&managed_context);

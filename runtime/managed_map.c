@@ -127,19 +127,19 @@ static int extents_open(struct managed *managed, uint64_t first, uint64_t end)
  * Not for a task that only shares this memory: the shard would end with that task. The next order of the process itself
  * starts it.
  */
-static bool has_to_start(const struct managed *managed)
+static bool has_to_start(const struct managed *managed, uint64_t more_pages)
 {
-    uint64_t charged = managed->charged_extents << EXTENT_SHIFT;
+    uint64_t charged = (managed->charged_extents << EXTENT_SHIFT) + (more_pages << PAGE_SHIFT);
 
     return atomic_load(&managed->state) == MANAGED_IDLE &&
            charged >= managed->budget_bytes[TIER_DDR] / START_SHARE && getpid() == managed->pid;
 }
 
-static void start_if_near(struct managed *managed)
+void managed_start_if_near(struct managed *managed, uint64_t more_pages)
 {
     int error;
 
-    if (!has_to_start(managed))
+    if (!has_to_start(managed, more_pages))
         return;
     if (managed->is_frozen) {
         atomic_store(&managed->state, MANAGED_OFF);
@@ -166,7 +166,7 @@ static int extents_use(struct managed *managed, uint64_t first, uint64_t end)
         error = extents_open(managed, at, to);
         at = to;
     }
-    start_if_near(managed);
+    managed_start_if_near(managed, 0);
     return error;
 }
 

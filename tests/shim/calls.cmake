@@ -30,5 +30,9 @@ tiermesh_test(NAME calls_edges_plain COMMAND calls_edges_native LABELS shim
 tiermesh_test(NAME calls_refused SOURCES calls_refused.c LABELS shim ENVIRONMENT ${plain} HOOKS_PLAIN_REFUSE_FORK=1)
 
 # The shard of who needs little is started by a task that only shares its memory, and must not be.
+# What it fills compresses to nothing, so that the peak is what the pager let be.
+tiermesh_test(NAME trap_map_at_once COMMAND trap_map_native filled_at_once LABELS shim
+    ENVIRONMENT DSM_PRELOAD=1 DSM_DDR=16M DSM_ZMEM=16M TRAP_PEAK=64 LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
+
 tiermesh_test(NAME trap_shared_begun COMMAND trap_shared_native begun_by_one_that_ends LABELS shim
     ENVIRONMENT DSM_PRELOAD=1 DSM_DDR=32M DSM_CXL=256M LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)

@@ -230,7 +230,38 @@ static void much_asked_for(void)
     CHECK(zeroed(memory + size / 2, PAGE) && munmap(memory, size) == 0);
 }
 
-TRAP_MAIN({"much_asked_for", much_asked_for}, {"fresh_is_zero", fresh_is_zero},
+/* VmHWM: the most memory that the process ever had, in bytes. */
+static size_t memory_peak(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    size_t peak_kib = 0;
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "VmHWM: %zu kB", &peak_kib) == 1)
+            break;
+    if (file != NULL)
+        fclose(file);
+    return peak_kib << 10;
+}
+
+/* A mapping far beyond the budget, filled as fast as can be: the kernel must not have filled it before it was managed. */
+static void filled_at_once(void)
+{
+    size_t size = 192 * MIB;
+    size_t before = memory_peak();
+    char *memory = mmap(NULL, size, RW, ANONYMOUS, -1, 0);
+
+    CHECK(memory != MAP_FAILED && before > 0);
+    for (size_t at = 0; at < size; at += PAGE)
+        memory[at] = (char)(at / PAGE % 251 + 1);
+    for (size_t at = 0; at < size; at += PAGE)
+        CHECK(memory[at] == (char)(at / PAGE % 251 + 1));
+    CHECK(munmap(memory, size) == 0);
+    CHECK(memory_peak() - before < trap_number("TRAP_PEAK", SIZE_MAX / MIB) * MIB);
+}
+
+TRAP_MAIN({"filled_at_once", filled_at_once}, {"much_asked_for", much_asked_for}, {"fresh_is_zero", fresh_is_zero},
           {"unmapped_parts", unmapped_parts}, {"fixed_over_parts", fixed_over_parts},
           {"fixed_of_others", fixed_of_others}, {"errors", errors}, {"reservations", reservations}, {"hints", hints},
           {"by_number", by_number}, {"populated", populated})
