@@ -73,6 +73,7 @@ struct loop_ops {
     void (*io)(struct loop *loop, struct loop_io *io);
     int (*buffers)(struct loop *loop, void *memory, size_t size_bytes);
     int (*hold)(struct loop *loop, int fd); /* NULL: nothing to do */
+    void (*submit)(struct loop *loop); /* NULL: transfers start at once */
     void (*wait)(struct loop *loop, uint64_t deadline_ns);
     void (*destroy)(struct loop *loop);
     void (*forget)(struct loop *loop); /* as destroy, in a forked child: its threads are not here */

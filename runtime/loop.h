@@ -40,6 +40,9 @@ void loop_spin_set(struct loop *loop, uint64_t spin_ns_max);
  */
 int loop_run_once(struct loop *loop, uint64_t limit_ns);
 
+/* Transfers that were started since the last look go to the kernel now, for an owner who has work to do meanwhile. */
+void loop_submit(struct loop *loop);
+
 /* Run until a callback has set *is_done. */
 void loop_run_until(struct loop *loop, const bool *is_done);
 

@@ -407,6 +407,13 @@ int loop_run_once(struct loop *loop, uint64_t limit_ns)
     return handled;
 }
 
+void loop_submit(struct loop *loop)
+{
+    owner_check(loop);
+    if (loop->ops->submit != NULL)
+        loop->ops->submit(loop);
+}
+
 void loop_run_until(struct loop *loop, const bool *is_done)
 {
     while (!*is_done)

@@ -155,8 +155,12 @@ static void io_prepare(const struct uring_loop *uring, struct io_uring_sqe *sqe,
     io_uring_prep_rw(buffer < 0 ? plain : fixed, sqe, io->fd, io->memory, io->size_bytes, io->offset_bytes);
     if (buffer >= 0)
         sqe->buf_index = (uint16_t)buffer;
-    /* Submitting to a disk can block for tens of microseconds: that is for the kernel's workers. */
-    sqe->flags |= IOSQE_ASYNC;
+    /*
+     * Submitting to a disk can block for tens of microseconds: that is for the kernel's workers. Not for one page that
+     * is to be read: somebody waits for it, and waking a worker takes as long.
+     */
+    if (io->is_write || io->size_bytes > PAGE_BYTES)
+        sqe->flags |= IOSQE_ASYNC;
     sqe->user_data = (uint64_t)(uintptr_t)io | TAG_IO;
 }
 
@@ -334,6 +338,16 @@ static bool kernel_wants_enter(const struct uring_loop *uring)
     return (IO_URING_READ_ONCE(*uring->ring.sq.kflags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
 }
 
+static void uring_submit(struct loop *loop)
+{
+    struct uring_loop *uring = uring_of(loop);
+
+    enable(uring);
+    prepare_ios(uring);
+    if (io_uring_sq_ready(&uring->ring) > 0)
+        io_uring_submit(&uring->ring);
+}
+
 static void uring_wait(struct loop *loop, uint64_t deadline_ns)
 {
     struct uring_loop *uring = uring_of(loop);
@@ -385,6 +399,7 @@ static const struct loop_ops uring_ops = {
     .io = uring_io,
     .buffers = uring_buffers,
     .hold = uring_hold,
+    .submit = uring_submit,
     .wait = uring_wait,
     .destroy = uring_destroy,
     .forget = uring_destroy,
