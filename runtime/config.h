@@ -37,6 +37,8 @@ struct dsm_config {
     uint64_t cpu;                /* the shard's processor + 1; 0: any */
     uint64_t preload_malloc_threshold_bytes;
     uint64_t preload_mmap_threshold_bytes;
+    uint64_t preload_spin_ns;
+    bool preload_affine;         /* the shard beside the one thread that faults */
     bool follow;                 /* budgets go down with the memory cgroup and under pressure */
     bool move, poison, wp_async; /* kernel features that may be used */
     uint64_t faulty_seed;        /* 0: none; else faults are injected into the fabric */

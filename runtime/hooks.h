@@ -126,6 +126,11 @@ void hooks_fork_parent(void);
 void hooks_fork_child_memory(void);
 void hooks_fork_child_thread(void);
 
+/* ---- processors ------------------------------------------------------------------------------------------------- */
+
+/* Every thread's mask of processors is the program's when this returns (affine.h). Any thread; cheap; keeps errno. */
+void hooks_settle_affinity(void);
+
 /* ---- seeing it -------------------------------------------------------------------------------------------------- */
 
 /* The process ends in order: hand the last figures over. Safe at any time; may be called more than once. */

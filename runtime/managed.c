@@ -352,6 +352,11 @@ int hooks_prefetch(void *address, size_t size_bytes)
     return managed_is_running() ? managed_call(&order) : 0;
 }
 
+void hooks_settle_affinity(void)
+{
+    affine_settle(&managed_context.shard.affine);
+}
+
 int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe)
 {
     struct order order = order_of(run_wipe, address, size_bytes);

@@ -16,6 +16,7 @@
 #define TIERMESH_RUNTIME_MANAGED_H
 
 #include "base/loop.h"
+#include "runtime/affine.h"
 #include "runtime/broker.h"
 #include "runtime/config.h"
 #include "runtime/hooks.h"
@@ -73,6 +74,7 @@ struct private_shard {
     struct tier *tiers[TIERS];
     struct broker *broker, *child_broker; /* child's: between fork_prepare and the fork */
     struct limits *limits;
+    struct affine affine;
     struct loop_watch faults_watch, broker_watch;
     struct mmu_fault deferred[DEFERRED_MAX]; /* faults that could not be judged: the mutex was taken */
     unsigned deferred_count;

@@ -65,6 +65,7 @@ static void fault_one(struct managed *managed, const struct mmu_fault *fault, ui
         return;
     }
     page_set_rights(entry, ACCESS_WRITE);
+    affine_fault(&shard->affine, fault->thread, now_ns);
     pager_fault(shard->pager, fault->page, is_write, fault->thread != 0 ? fault->thread : 1, now_ns);
 }
 
@@ -325,7 +326,7 @@ static int shard_open(struct private_shard *shard)
         error = loop_create(managed_context.config.loop, &shard->loop);
     if (error != 0)
         return error;
-    loop_spin_set(shard->loop, managed_context.config.spin_ns);
+    loop_spin_set(shard->loop, managed_context.config.preload_spin_ns);
     error = table_create(pages, sizeof(struct page_entry), &shard->pages);
     if (error == 0)
         error = mmu_open(&managed_context.window, &shard->features, &shard->mmu);
@@ -353,7 +354,7 @@ static int shard_reopen(struct private_shard *shard)
         error = broker_tier_loop(shard->broker, shard->tiers[TIER_NVME], shard->loop);
     if (error != 0)
         return error;
-    loop_spin_set(shard->loop, managed_context.config.spin_ns);
+    loop_spin_set(shard->loop, managed_context.config.preload_spin_ns);
     pager_loop(shard->pager, shard->loop);
     error = limits_make(shard);
     return error == 0 ? watches_open(shard) : error;
@@ -377,10 +378,12 @@ static uint64_t shard_settle(struct private_shard *shard)
     }
     if (shard->deferred_count > 0)
         deferred_retry(&managed_context);
+    loop_submit(shard->loop); /* the disk works while pages leave */
     pager_balance(shard->pager);
     if (shard->deferred_count > 0)
         return 0;
     deadline_ns = earlier(deadline_ns, pager_deadline_ns(shard->pager));
+    deadline_ns = earlier(deadline_ns, affine_deadline_ns(&shard->affine));
     return earlier(deadline_ns, limits_deadline_ns(shard->limits));
 }
 
@@ -392,6 +395,7 @@ static void shard_run(struct private_shard *shard)
 
         loop_run_once(shard->loop, deadline_ns);
         now_ns = os_now_ns();
+        affine_tick(&shard->affine, now_ns);
         if (limits_deadline_ns(shard->limits) <= now_ns)
             limits_tick(shard->limits, now_ns);
         if (shard->publish_ns > now_ns)
@@ -407,6 +411,7 @@ static void *shard_main(void *argument)
     struct private_shard *shard = argument;
     int error = shard->pager == NULL ? shard_open(shard) : shard_reopen(shard);
 
+    affine_init(&shard->affine, managed_context.config.preload_affine);
     shard->start_error = error;
     if (error != 0)
         snprintf(shard->start_text, sizeof(shard->start_text), "%s", error_text());

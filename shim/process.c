@@ -4,8 +4,7 @@
  *
  * A process with memory of its own needs a shard of its own before it touches managed memory: whoever makes one goes
  * through shim_fork_hold() and its counterparts. Processes and threads that share memory (vfork, posix_spawn, CLONE_VM)
- * are served by the shard that is there. vfork() itself is left alone: it returns twice on one stack, so that it cannot
- * be wrapped.
+ * are served by the shard that is there.
  */
 #include "shim/calls.h"
 
@@ -41,6 +40,7 @@ SHIM_EXPORT pid_t fork(void)
 
     if (libc == NULL)
         libc = shim_libc_symbol("fork");
+    hooks_settle_affinity();
     child = libc();
     if (child <= 0 || shim_fork_error() == 0)
         return child;
@@ -61,6 +61,7 @@ long call_fork(void)
 
     if (libc == NULL)
         libc = shim_libc_symbol("_Fork");
+    hooks_settle_affinity();
     error = shim_fork_hold();
     if (error != 0) {
         shim_fork_parent();
@@ -236,6 +237,7 @@ SHIM_EXPORT int clone(int (*run)(void *), void *stack, int flags, void *argument
     tls = va_arg(more, void *);
     child_tid = va_arg(more, int *);
     va_end(more);
+    hooks_settle_affinity();
     if ((flags & CLONE_VM) || run == NULL || stack == NULL) {
         if (flags & CLONE_CHILD_CLEARTID) /* written at the thread's end, when nobody waits for a page */
             keep_bytes(child_tid, sizeof(*child_tid));

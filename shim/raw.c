@@ -229,6 +229,15 @@ WRAP_CALL(uid_t, geteuid, (void), SYS_geteuid)
 WRAP_CALL(ssize_t, getrandom, (void *to, size_t size, unsigned flags), SYS_getrandom, to, size, flags)
 WRAP_CALL(int, getrlimit, (int which, struct rlimit *limit), SYS_prlimit64, 0, which, NULL, limit)
 WRAP_CALL(int, sched_yield, (void), SYS_sched_yield)
+/* The kernel says how many bytes it has, and leaves the rest as it was. */
+WRAP(int, sched_getaffinity, pid_t pid, size_t size, cpu_set_t *cpus)
+{
+    long got = raw_call(SYS_sched_getaffinity, pid, size, cpus);
+
+    if (got >= 0)
+        memset((char *)cpus + got, 0, size - (size_t)got);
+    return got < 0 ? (int)raw_result(got) : 0;
+}
 WRAP_CALL(int, sched_setaffinity, (pid_t pid, size_t size, const cpu_set_t *cpus), SYS_sched_setaffinity, pid, size,
           cpus)
 

@@ -49,6 +49,10 @@ __attribute__((used, visibility("hidden"))) const unsigned char shim_ways[WAYS] 
 #endif
     [SYS_clone] = WAY_CLONE,
     [SYS_clone3] = WAY_CLONE3,
+    [SYS_sched_getaffinity] = WAY_OURS,
+    [SYS_sched_setaffinity] = WAY_OURS,
+    [SYS_execve] = WAY_OURS,
+    [SYS_execveat] = WAY_OURS,
     [SYS_seccomp] = WAY_OURS,
     [SYS_prctl] = WAY_OURS,
     [SYS_close] = WAY_OURS,
@@ -115,6 +119,12 @@ static long call_process(long number, const long a[6])
 #endif
     case SYS_clone3:
         return call_clone3((void *)a[0], (size_t)a[1]);
+    case SYS_sched_getaffinity:
+    case SYS_sched_setaffinity:
+    case SYS_execve:
+    case SYS_execveat:
+        hooks_settle_affinity();
+        return raw_call(number, a[0], a[1], a[2], a[3], a[4]);
     case SYS_seccomp:
         return call_seccomp((unsigned)a[0], (unsigned)a[1], (void *)a[2]);
     case SYS_prctl:

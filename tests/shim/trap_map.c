@@ -245,7 +245,7 @@ static size_t memory_peak(void)
     return peak_kib << 10;
 }
 
-/* A mapping far beyond the budget, filled as fast as can be: the kernel must not have filled it before it was managed. */
+/* A mapping far beyond the budget, filled as fast as can be: the kernel must not fill it before it is managed. */
 static void filled_at_once(void)
 {
     size_t size = 192 * MIB;

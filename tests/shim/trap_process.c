@@ -8,6 +8,8 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <pthread.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stddef.h>
 #include <sys/prctl.h>
@@ -238,5 +240,62 @@ static void filtered(void)
     }
 }
 
-TRAP_MAIN({"borrowed_memory", borrowed_memory}, {"spawned", spawned}, {"failed_exec", failed_exec},
+/* ---- processors ------------------------------------------------------------------------------------------------- */
+
+static int processors(void)
+{
+    cpu_set_t set;
+
+    CHECK(sched_getaffinity(0, sizeof(set), &set) == 0);
+    return CPU_COUNT(&set);
+}
+
+static void *processors_of_thread(void *argument)
+{
+    *(int *)argument = processors();
+    return NULL;
+}
+
+/* Of what a child of each kind inherits, asked without a door that could put it right. */
+static int processors_inherited(int way)
+{
+    int found = 0;
+    pthread_t thread;
+    FILE *pipe;
+    pid_t child;
+
+    if (way == 0) {
+        CHECK(pthread_create(&thread, NULL, processors_of_thread, &found) == 0 && pthread_join(thread, NULL) == 0);
+        return found;
+    }
+    if (way == 1) {
+        pipe = popen("nproc", "r");
+        CHECK(pipe != NULL && fscanf(pipe, "%d", &found) == 1 && pclose(pipe) == 0);
+        return found;
+    }
+    child = way == 2 ? fork() : vfork();
+    if (child == 0) {
+        execl("/bin/sh", "sh", "-c", "exit $(nproc)", (char *)NULL);
+        _exit(127);
+    }
+    return child_end(child);
+}
+
+/* A thread that faults all the time may be kept on one processor: nothing must show it. */
+static void processors_stay(void)
+{
+    size_t size = 4 * trap_number("TRAP_PRESSURE", 4) * MIB;
+    char *memory = map_filled(size, 30);
+    int before = processors();
+
+    for (int round = 0; round < 12; round++) {
+        for (size_t i = 0, at = 0; i < size / PAGE; i++, at = (at + 7919 * PAGE) % size) /* no order to foresee */
+            CHECK(*(uint64_t *)(void *)(memory + at) == word_of(30, at / sizeof(uint64_t)));
+        CHECK((round % 2 == 0 ? processors() : processors_inherited(round / 2 % 4)) == before);
+    }
+    CHECK(munmap(memory, size) == 0);
+}
+
+TRAP_MAIN({"processors_stay", processors_stay}, {"borrowed_memory", borrowed_memory}, {"spawned", spawned},
+          {"failed_exec", failed_exec},
           {"closed_ranges", closed_ranges}, {"duplicates", duplicates}, {"daemons", daemons}, {"filtered", filtered})

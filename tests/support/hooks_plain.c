@@ -398,6 +398,10 @@ bool hooks_may_have_bytes(const void *page)
 
 /* ---- fork ------------------------------------------------------------------------------------------------------- */
 
+void hooks_settle_affinity(void)
+{
+}
+
 int hooks_fork_prepare(void)
 {
     const char *refuse = getenv("HOOKS_PLAIN_REFUSE_FORK");
