@@ -189,7 +189,7 @@ zram_make() {
 # they are, the other half takes the rest of the set. (zram is not charged to the cgroup, so its limit is half.)
 row_zmem() {
     local algorithm arguments=("$set_mib" random 1 load text)
-    product_of $((limit / 2)) --zmem "$((limit / 2))M"
+    product_of $((limit * 5 / 16)) --zmem "$((limit * 11 / 16))M"
     rival_of "$limit"
     measure --figure 'zmem-random-to-swap,pages/s,>=2' "${product[@]}" "$programs/bench_pattern" "${arguments[@]}" :: \
         "${rival[@]}" "$programs/bench_pattern" "${arguments[@]}"
