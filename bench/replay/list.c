@@ -7,7 +7,8 @@
 #include <string.h>
 
 static const struct cache_ops *const caches[] = {
-    &cache_segmented_fifo, &cache_fifo, &cache_lru, &cache_clock, &cache_lru_2, &cache_belady,
+    &cache_arms, &cache_segmented_fifo, &cache_fifo,    &cache_lru,    &cache_clock, &cache_lru_2,
+    &cache_arc,  &cache_lirs,           &cache_s3_fifo, &cache_belady,
 };
 
 const struct cache_ops *cache_find(const char *name)

@@ -16,7 +16,8 @@ struct shipped {
     uint32_t *frame_of; /* by page; UINT32_MAX: not resident */
     uint32_t *page_in;  /* by frame */
     const struct pages *pages;
-    uint32_t limbo_target;
+    uint32_t limbo_most;
+    bool sees_all;
 };
 
 static void shipped_destroy(void *cache)
@@ -38,9 +39,10 @@ static void *shipped_create(const struct cache_config *config, const struct plac
     if (shipped == NULL)
         return NULL;
     shipped->pages = config->pages;
-    shipped->limbo_target = (uint32_t)(config->limbo_share * config->frames);
+    shipped->limbo_most = (uint32_t)(config->limbo_share * config->frames);
+    shipped->sees_all = shipped->limbo_most == config->frames;
     shipped->frames = malloc(frames_bytes(config->frames));
-    shipped->placement = malloc(placement_bytes(config->frames));
+    shipped->placement = aligned_alloc(64, (placement_bytes(ops, config->frames) + 63) / 64 * 64);
     shipped->frame_of = malloc((size_t)config->pages_count * sizeof(uint32_t));
     shipped->page_in = malloc((size_t)config->frames * sizeof(uint32_t));
     if (shipped->frames == NULL || shipped->placement == NULL || shipped->frame_of == NULL ||
@@ -50,7 +52,8 @@ static void *shipped_create(const struct cache_config *config, const struct plac
     }
     memset(shipped->frame_of, 0xff, (size_t)config->pages_count * sizeof(uint32_t));
     frames_init(shipped->frames, config->frames);
-    placement_init(shipped->placement, ops, config->frames, &cost);
+    memset(shipped->placement, 0, placement_bytes(ops, config->frames));
+    placement_init(shipped->placement, ops, config->frames, config->frames, &cost);
     return shipped;
 }
 
@@ -59,12 +62,29 @@ static void *segmented_fifo_create(const struct cache_config *config)
     return shipped_create(config, &placement_segmented_fifo);
 }
 
+static void *arms_create(const struct cache_config *config)
+{
+    return shipped_create(config, &placement_arms);
+}
+
+/* How many frames to unmap now: all, when every touch is to be seen, else what the policy wants, within the option. */
+static uint32_t unmap_wanted(const struct shipped *shipped)
+{
+    uint32_t limbo = frames_count(shipped->frames, FRAME_LIMBO), wanted;
+
+    if (limbo >= shipped->limbo_most)
+        return 0;
+    if (shipped->sees_all)
+        return shipped->limbo_most - limbo;
+    wanted = placement_unmap_wanted(shipped->placement, shipped->frames);
+    return wanted < shipped->limbo_most - limbo ? wanted : shipped->limbo_most - limbo;
+}
+
 static void limbo_fill(struct shipped *shipped)
 {
     struct frame_id frame;
 
-    while (frames_count(shipped->frames, FRAME_LIMBO) < shipped->limbo_target &&
-           placement_unmap(shipped->placement, shipped->frames, &frame, 1) == 1)
+    while (unmap_wanted(shipped) > 0 && placement_unmap(shipped->placement, shipped->frames, &frame, 1) == 1)
         frames_push_tail(shipped->frames, frame, FRAME_LIMBO);
 }
 
@@ -81,6 +101,7 @@ static void page_evict(struct shipped *shipped)
     }
     count = placement_evict(shipped->placement, shipped->frames, &frame, 1);
     ASSERT(count == 1 && frames_list(shipped->frames, frame) == FRAME_LIMBO);
+    placement_evicted(shipped->placement, shipped->frames, frame);
     shipped->frame_of[shipped->page_in[frame.index]] = UINT32_MAX;
     frames_put(shipped->frames, frame);
 }
@@ -110,3 +131,4 @@ static void shipped_touch(void *cache, uint32_t page, uint32_t next, struct cach
 
 const struct cache_ops cache_segmented_fifo = {"segmented-fifo",      PLACEMENT_FRAMES_MIN, false,
                                                segmented_fifo_create, shipped_touch,        shipped_destroy};
+const struct cache_ops cache_arms = {"arms", PLACEMENT_FRAMES_MIN, false, arms_create, shipped_touch, shipped_destroy};
