@@ -512,11 +512,12 @@ static int frames_create(struct pager *pager)
         return error;
     pager->frames = memory;
     frames_init(pager->frames, pager->table_frames);
-    error = os_pages_map(placement_bytes(pager->table_frames), &memory);
+    error = os_pages_map(placement_bytes(&placement_segmented_fifo, pager->table_frames), &memory);
     if (error != 0)
         return error;
     pager->placement = memory;
-    placement_init(pager->placement, &placement_segmented_fifo, pager->budget_frames, &pager->config.cost);
+    placement_init(pager->placement, &placement_segmented_fifo, pager->table_frames, pager->budget_frames,
+                   &pager->config.cost);
     error = os_pages_map(notes_bytes, &memory);
     if (error != 0)
         return error;
@@ -588,7 +589,7 @@ void pager_destroy(struct pager *pager)
     os_pages_unmap(pager->fresh, PAGER_FRESH_MAX * sizeof(*pager->fresh));
     os_pages_unmap(pager->prefetch, prefetch_bytes());
     os_pages_unmap(pager->notes, (size_t)pager->table_frames * sizeof(struct frame_note));
-    os_pages_unmap(pager->placement, placement_bytes(pager->table_frames));
+    os_pages_unmap(pager->placement, placement_bytes(&placement_segmented_fifo, pager->table_frames));
     os_pages_unmap(pager->frames, frames_bytes(pager->table_frames));
     os_pages_unmap(pager, sizeof(*pager));
 }

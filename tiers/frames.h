@@ -22,7 +22,8 @@ enum frame_list {
     FRAME_LIMBO = 2,  /* resident but unmapped: a touch is a soft fault and counts as a hit */
     FRAME_COLD = 3,   /* policy's second queue */
     FRAME_BUSY = 4,   /* being moved */
-    FRAME_LISTS = 5,
+    FRAME_TRIAL = 5, /* mapped pages that a policy means to see sooner than others */
+    FRAME_LISTS = 6,
 };
 
 struct frames; /* frames_bytes() of caller memory, no pointer inside */

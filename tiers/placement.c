@@ -6,23 +6,30 @@
 #include "tiers/placement.h"
 #include "base/assert.h"
 
-/* The policy's own memory may follow in later policies; segmented FIFO needs none beyond the frame table's lists. */
+/* The policy's own memory follows. */
 struct placement {
     const struct placement_ops *ops;
     struct placement_cost cost;
     uint32_t frames_max;
+    uint32_t frames_table;
+    _Alignas(64) char memory[];
 };
 
-size_t placement_bytes(uint32_t frames_max)
+size_t placement_bytes(const struct placement_ops *ops, uint32_t frames_table)
 {
-    (void)frames_max;
-    return sizeof(struct placement);
+    return sizeof(struct placement) + (ops->bytes != NULL ? ops->bytes(frames_table) : 0);
 }
 
-void placement_init(struct placement *placement, const struct placement_ops *ops, uint32_t frames_max,
-                    const struct placement_cost *cost)
+void placement_init(struct placement *placement, const struct placement_ops *ops, uint32_t frames_table,
+                    uint32_t frames_max, const struct placement_cost *cost)
 {
-    *placement = (struct placement){.ops = ops, .cost = *cost, .frames_max = frames_max};
+    ASSERT(frames_max > 0 && frames_max <= frames_table);
+    placement->ops = ops;
+    placement->cost = *cost;
+    placement->frames_max = frames_max;
+    placement->frames_table = frames_table;
+    if (ops->init != NULL)
+        ops->init(placement, frames_table);
 }
 
 uint32_t placement_frames_max(const struct placement *placement)
@@ -30,9 +37,22 @@ uint32_t placement_frames_max(const struct placement *placement)
     return placement->frames_max;
 }
 
+void *placement_memory(struct placement *placement)
+{
+    return placement->memory;
+}
+
+const void *placement_memory_const(const struct placement *placement)
+{
+    return placement->memory;
+}
+
 void placement_resize(struct placement *placement, uint32_t frames_max)
 {
+    ASSERT(frames_max > 0 && frames_max <= placement->frames_table);
     placement->frames_max = frames_max;
+    if (placement->ops->resized != NULL)
+        placement->ops->resized(placement);
 }
 
 void placement_inserted(struct placement *placement, struct frames *frames, struct frame_id frame, bool prefetched)
@@ -45,6 +65,18 @@ void placement_soft_hit(struct placement *placement, struct frames *frames, stru
     placement->ops->soft_hit(placement, frames, frame);
 }
 
+void placement_evicted(struct placement *placement, const struct frames *frames, struct frame_id frame)
+{
+    if (placement->ops->evicted != NULL)
+        placement->ops->evicted(placement, frames, frame);
+}
+
+void placement_forgotten(struct placement *placement, const struct frames *frames, struct frame_id frame)
+{
+    if (placement->ops->forgotten != NULL)
+        placement->ops->forgotten(placement, frames, frame);
+}
+
 unsigned placement_unmap(struct placement *placement, struct frames *frames, struct frame_id *frames_out,
                          unsigned wanted)
 {
@@ -55,6 +87,11 @@ unsigned placement_evict(struct placement *placement, struct frames *frames, str
                          unsigned wanted)
 {
     return placement->ops->evict(placement, frames, frames_out, wanted);
+}
+
+uint32_t placement_unmap_wanted(const struct placement *placement, const struct frames *frames)
+{
+    return placement->ops->unmap_wanted(placement, frames);
 }
 
 /* ---- water marks ---------------------------------------------------------------------------------------------- */

@@ -2,10 +2,13 @@
 /*
  * placement.h - which page leaves DDR, and to which tier: the pure policy behind one ops table. PURE.
  *
- * The pager tells the policy what it sees; the policy answers which frames to unmap (limbo) and which to evict. A later
- * policy changes this folder only. First policy: segmented FIFO ("VMS": Turner, Levy: Segmented FIFO page replacement,
- * SIGMETRICS 1981): new pages enter a FIFO of mapped frames; its head is unmapped into limbo; a touch in limbo puts the
- * page back at the tail; the head of limbo is evicted.
+ * The pager tells the policy what it sees; the policy answers which frames to unmap (limbo) and which to evict.
+ * Policies:
+ *
+ *   placement_segmented_fifo  new pages enter a FIFO of mapped frames; its head is unmapped into limbo; a touch in
+ * limbo puts the page back at the tail; the head of limbo is evicted ("VMS": Turner, Levy: Segmented FIFO page
+ * replacement, SIGMETRICS 1981) placement_arms            LRU, S3-FIFO or LIRS with one of several shares on trial,
+ * chosen by miniature simulations of all of them; ghosts of evicted pages (docs/POLICY.md)
  */
 #ifndef TIERMESH_TIERS_PLACEMENT_H
 #define TIERMESH_TIERS_PLACEMENT_H
@@ -19,8 +22,8 @@
  * nothing is known of it. The figures of an absent tier are not looked at: it has no free slots.
  */
 struct placement_cost {
-    uint64_t read_ns[TIERS];   /* one page, latency included */
-    uint64_t write_ns[TIERS];  /* one page inside a batch */
+    uint64_t read_ns[TIERS];  /* one page, latency included */
+    uint64_t write_ns[TIERS]; /* one page inside a batch */
     uint64_t remote_read_ns;
 };
 
@@ -32,31 +35,58 @@ struct placement; /* placement_bytes() of caller memory */
  */
 struct placement_ops {
     const char *name;
+    /* The policy's own memory for a table of so many frames, and its start in it; NULL: it has none. */
+    size_t (*bytes)(uint32_t frames_table);
+    void (*init)(struct placement *placement, uint32_t frames_table);
+    void (*resized)(struct placement *placement); /* NULL: does not matter */
     /* A frame now holds a page; prefetched: nobody asked for it yet. Puts it on a list. */
     void (*inserted)(struct placement *placement, struct frames *frames, struct frame_id frame, bool prefetched);
     /* A touch was seen: of a page in limbo, or the first one of a prefetched page. Puts it on a list. */
     void (*soft_hit)(struct placement *placement, struct frames *frames, struct frame_id frame);
+    /* The page leaves its frame, to come back or for good; NULL: does not matter. */
+    void (*evicted)(struct placement *placement, const struct frames *frames, struct frame_id frame);
+    void (*forgotten)(struct placement *placement, const struct frames *frames, struct frame_id frame);
+    uint32_t (*unmap_wanted)(const struct placement *placement, const struct frames *frames);
     /* Up to `wanted` frames to unmap; the pager puts them on FRAME_LIMBO. Returns how many. */
     unsigned (*unmap)(struct placement *placement, struct frames *frames, struct frame_id *frames_out, unsigned wanted);
     /* Up to `wanted` frames of limbo to evict; the pager puts them on FRAME_BUSY. Returns how many. */
     unsigned (*evict)(struct placement *placement, struct frames *frames, struct frame_id *frames_out, unsigned wanted);
 };
 
-extern const struct placement_ops placement_segmented_fifo;
+extern const struct placement_ops placement_segmented_fifo, placement_arms;
 
-size_t placement_bytes(uint32_t frames_max);
-uint32_t placement_frames_max(const struct placement *placement); /* for policies */
-/* Another budget: at most frames_max of placement_bytes(). Frames beyond it are still on the lists. */
+/* frames_table: the most frames there will ever be, as frames_init() has it. Zeroed memory, aligned to 64. */
+size_t placement_bytes(const struct placement_ops *ops, uint32_t frames_table);
+/* frames_max: the budget now, at most frames_table. */
+void placement_init(struct placement *placement, const struct placement_ops *ops, uint32_t frames_table,
+                    uint32_t frames_max, const struct placement_cost *cost);
+/* Another budget: at most frames_table. Frames beyond it are still on the lists. */
 void placement_resize(struct placement *placement, uint32_t frames_max);
-void placement_init(struct placement *placement, const struct placement_ops *ops, uint32_t frames_max,
-                    const struct placement_cost *cost);
+/* For policies. */
+uint32_t placement_frames_max(const struct placement *placement);
+void *placement_memory(struct placement *placement);
+const void *placement_memory_const(const struct placement *placement);
 
+/*
+ * What the pager tells, in this order for each page: inserted; any number of soft hits; then evicted (its bytes are
+ * elsewhere and it may come back) or forgotten (freed, or another node's now), while the frame still holds the page:
+ * before frames_put(). Between placement_evict() and evicted, a page that is touched again is a soft hit; one that
+ * does not leave after all is put on a list by frames_push_tail(), and nothing need be told.
+ */
 void placement_inserted(struct placement *placement, struct frames *frames, struct frame_id frame, bool prefetched);
 void placement_soft_hit(struct placement *placement, struct frames *frames, struct frame_id frame);
+void placement_evicted(struct placement *placement, const struct frames *frames, struct frame_id frame);
+void placement_forgotten(struct placement *placement, const struct frames *frames, struct frame_id frame);
 unsigned placement_unmap(struct placement *placement, struct frames *frames, struct frame_id *frames_out,
                          unsigned wanted);
 unsigned placement_evict(struct placement *placement, struct frames *frames, struct frame_id *frames_out,
                          unsigned wanted);
+/*
+ * How many frames the pager should unmap now, whatever it needs to evict. Segmented FIFO keeps an eighth of the frames
+ * in limbo. `arms` wants three tenths there, but no more than nine frames for four pages that were inserted: one leaves
+ * for each, and the rest bounds the soft faults to five for four misses, however hot the pages are.
+ */
+uint32_t placement_unmap_wanted(const struct placement *placement, const struct frames *frames);
 
 /*
  * Water marks of DDR in frames. Below `low` free frames the pager starts to evict, until `high` are free; `reserve`
@@ -71,14 +101,14 @@ struct placement_marks placement_marks_of(uint32_t frames_max);
 
 /* Where an evicted page should go. */
 struct placement_question {
-    bool is_clean_copy;       /* another place (the home, a lower slot) has the same bytes */
+    bool is_clean_copy; /* another place (the home, a lower slot) has the same bytes */
     bool copy_is_remote;
     enum tier_kind copy_tier; /* of a clean copy that is not remote */
     uint64_t slots_free[TIERS];
     uint64_t slots_max[TIERS];
 };
 enum placement_answer {
-    PLACE_DROP = -1, /* the other copy will do */
+    PLACE_DROP = -1,    /* the other copy will do */
     PLACE_NOWHERE = -2, /* every tier is full */
     /* else an enum tier_kind */
 };

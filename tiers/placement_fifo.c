@@ -63,6 +63,14 @@ static unsigned fifo_unmap(struct placement *placement, struct frames *frames, s
     return cold + heads_list(frames, FRAME_MAPPED, frames_out + cold, mapped);
 }
 
+static uint32_t fifo_unmap_wanted(const struct placement *placement, const struct frames *frames)
+{
+    uint32_t target = placement_marks_of(placement_frames_max(placement)).limbo_target;
+    uint32_t count = frames_count(frames, FRAME_LIMBO);
+
+    return count < target ? target - count : 0;
+}
+
 static unsigned fifo_evict(struct placement *placement, struct frames *frames, struct frame_id *frames_out,
                            unsigned wanted)
 {
@@ -74,6 +82,7 @@ const struct placement_ops placement_segmented_fifo = {
     .name = "segmented-fifo",
     .inserted = fifo_inserted,
     .soft_hit = fifo_soft_hit,
+    .unmap_wanted = fifo_unmap_wanted,
     .unmap = fifo_unmap,
     .evict = fifo_evict,
 };

@@ -20,12 +20,13 @@ static const struct placement_cost cost_usual = {
 
 static struct fixture fixture_new(const struct placement_cost *cost)
 {
-    struct fixture fixture = {malloc(frames_bytes(FRAMES)), malloc(placement_bytes(FRAMES))};
+    struct fixture fixture = {malloc(frames_bytes(FRAMES)),
+                              aligned_alloc(64, placement_bytes(&placement_segmented_fifo, FRAMES))};
 
     assert_non_null(fixture.frames);
     assert_non_null(fixture.placement);
     frames_init(fixture.frames, FRAMES);
-    placement_init(fixture.placement, &placement_segmented_fifo, FRAMES, cost);
+    placement_init(fixture.placement, &placement_segmented_fifo, FRAMES, FRAMES, cost);
     return fixture;
 }
 
