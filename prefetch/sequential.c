@@ -165,6 +165,14 @@ static struct stream *stream_find(struct sequential *sequential, const struct pr
     return confirmed_now != NULL ? confirmed_now : near;
 }
 
+static void stream_confirm(struct stream *stream, const struct prefetch_event *event, int32_t stride)
+{
+    stream->stride = stride;
+    stream->is_confirmed = true;
+    stream->last = event->page.index;
+    stream->frontier = event->page.index + (uint64_t)(int64_t)stride;
+}
+
 static void candidate_advance(struct stream *stream, const struct prefetch_event *event)
 {
     int32_t stride = candidate_stride(stream, event);
@@ -182,15 +190,12 @@ static void candidate_advance(struct stream *stream, const struct prefetch_event
         }
         return;
     }
-    stream->stride = stride;
-    stream->is_confirmed = true;
-    stream->last = event->page.index;
-    stream->frontier = event->page.index + (uint64_t)(int64_t)stride;
+    stream_confirm(stream, event, stride);
 }
 
-bool sequential_fault(void *state, const struct prefetch_event *event, uint32_t depth, struct prefetch_run *run)
+uint32_t sequential_fault(struct sequential *sequential, const struct prefetch_event *event, uint32_t depth,
+                          bool is_told, struct prefetch_run *run)
 {
-    struct sequential *sequential = state;
     struct stream *stream = stream_find(sequential, event);
 
     sequential->events++;
@@ -202,16 +207,22 @@ bool sequential_fault(void *state, const struct prefetch_event *event, uint32_t 
     } else {
         candidate_advance(stream, event);
     }
+    if (is_told && !stream->is_confirmed)
+        stream_confirm(stream, event, 1);
     stream->used_at = sequential->events;
-    if (stream->is_confirmed && depth > 0)
+    if (!stream->is_confirmed)
+        return 0;
+    stream->steps++;
+    if (is_told)
+        stream->window = depth;
+    if (depth > 0)
         stream_ask(stream, depth, run);
-    return stream->is_confirmed;
+    return stream->steps;
 }
 
-void sequential_covered(void *state, const struct prefetch_event *event, const struct prefetch_run *run)
+void sequential_covered(struct sequential *sequential, const struct prefetch_event *event,
+                        const struct prefetch_run *run)
 {
-    struct sequential *sequential = state;
-
     for (unsigned i = 0; i < STREAMS_MAX; i++) {
         struct stream *stream = &sequential->streams[i];
 
@@ -224,9 +235,8 @@ void sequential_covered(void *state, const struct prefetch_event *event, const s
 }
 
 /* A stream is known by where its run ends: nothing was asked for beyond that yet. */
-void sequential_cut(void *state, const struct prefetch_run *run, uint32_t count)
+void sequential_cut(struct sequential *sequential, const struct prefetch_run *run, uint32_t count)
 {
-    struct sequential *sequential = state;
     uint64_t end = run->first.index + (uint64_t)((int64_t)run->stride * run->count);
 
     for (unsigned i = 0; i < STREAMS_MAX; i++) {
