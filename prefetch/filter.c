@@ -11,7 +11,7 @@
 
 #define WEIGHT_ONE  256  /* weights are log-odds in 1/256 */
 #define WEIGHT_MAX  (4 * WEIGHT_ONE)
-#define LEARN_SHIFT 4    /* a surprise of 1 moves each weight by 64/256 */
+#define LEARN_SHIFT 6
 #define PRIOR       (-1 * WEIGHT_ONE)
 #define SHAPE_BITS  6 /* length and distance of a proposal */
 

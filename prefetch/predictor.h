@@ -160,7 +160,7 @@ struct temporal {
     struct replay replays[REPLAYS_MAX];
     uint32_t count; /* events recorded; position of the next */
     uint32_t entries;
-    /* Then uint64_t pages[entries], and uint32_t before[entries], heads[entries]: the newest of a hash, and older ones. */
+    /* Then its tables. */
 };
 
 size_t temporal_bytes(uint32_t entries);

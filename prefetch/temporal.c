@@ -10,44 +10,58 @@
  */
 #include "prefetch/predictor.h"
 
+#include <string.h>
+
 #define CHAIN_MAX  4u
 #define PAST_MAX   16u
 #define DEPTH_MIN  2u
 #define RESYNC_MAX 16u /* positions that a replay may leave out */
 
-static uint64_t *pages_of(const struct temporal *temporal)
-{
-    return (uint64_t *)(void *)((char *)(uintptr_t)temporal + sizeof(*temporal));
-}
+/* ---- the tables behind the struct ------------------------------------------------------------------------------ */
 
-static uint32_t *before_of(const struct temporal *temporal)
-{
-    return (uint32_t *)(void *)(pages_of(temporal) + temporal->entries);
-}
+/* An entry is a page, in two parts so that it takes five bytes, and the older entry of the same hash. */
+struct tables {
+    uint32_t *low, *before, *heads;
+    uint8_t *high;
+};
 
-static uint32_t *heads_of(const struct temporal *temporal)
+static struct tables tables_of(const struct temporal *temporal)
 {
-    return before_of(temporal) + temporal->entries;
+    uint32_t *first = (uint32_t *)(void *)((char *)(uintptr_t)temporal + sizeof(*temporal));
+    uint32_t entries = temporal->entries;
+
+    return (struct tables){first, first + entries, first + 2 * entries, (uint8_t *)(first + 2 * entries + entries / 2)};
 }
 
 size_t temporal_bytes(uint32_t entries)
 {
-    return sizeof(struct temporal) + (size_t)entries * (sizeof(uint64_t) + 2 * sizeof(uint32_t));
+    return sizeof(struct temporal) + (size_t)entries * (2 * sizeof(uint32_t) + sizeof(uint8_t)) +
+           (size_t)entries / 2 * sizeof(uint32_t);
 }
 
-/* Position 0 stands for none. */
+/* Position 0 stands for none. Entries are reached through the heads only. */
 void temporal_init(struct temporal *temporal, uint32_t entries)
 {
     *temporal = (struct temporal){.count = 1, .entries = entries};
-    for (uint32_t i = 0; i < entries; i++) {
-        pages_of(temporal)[i] = UINT64_MAX;
-        before_of(temporal)[i] = heads_of(temporal)[i] = 0;
-    }
+    memset(tables_of(temporal).heads, 0, entries / 2 * sizeof(uint32_t));
 }
 
 static uint64_t page_at(const struct temporal *temporal, uint32_t position)
 {
-    return pages_of(temporal)[position & (temporal->entries - 1)];
+    struct tables tables = tables_of(temporal);
+    uint32_t at = position & (temporal->entries - 1);
+
+    return (uint64_t)tables.high[at] << 32 | tables.low[at];
+}
+
+static uint32_t older_of(const struct temporal *temporal, uint32_t position)
+{
+    return tables_of(temporal).before[position & (temporal->entries - 1)];
+}
+
+static uint32_t *head_of(const struct temporal *temporal, struct page_id page)
+{
+    return &tables_of(temporal).heads[page_hash(page) & (temporal->entries / 2 - 1)];
 }
 
 static bool is_remembered(const struct temporal *temporal, uint32_t position)
@@ -78,7 +92,7 @@ struct match {
 
 static struct match match_find(const struct temporal *temporal, struct page_id page)
 {
-    uint32_t position = heads_of(temporal)[page_hash(page) & (temporal->entries - 1)];
+    uint32_t position = *head_of(temporal, page);
     struct match match = {0};
 
     for (unsigned i = 0; i < CHAIN_MAX && is_remembered(temporal, position); i++) {
@@ -90,18 +104,20 @@ static struct match match_find(const struct temporal *temporal, struct page_id p
             else if (match.older == 0)
                 match.older = position;
         }
-        position = before_of(temporal)[position & (temporal->entries - 1)];
+        position = older_of(temporal, position);
     }
     return match;
 }
 
 static void record(struct temporal *temporal, struct page_id page)
 {
+    struct tables tables = tables_of(temporal);
     uint32_t at = temporal->count & (temporal->entries - 1);
-    uint32_t *head = &heads_of(temporal)[page_hash(page) & (temporal->entries - 1)];
+    uint32_t *head = head_of(temporal, page);
 
-    pages_of(temporal)[at] = page.index;
-    before_of(temporal)[at] = *head;
+    tables.low[at] = (uint32_t)page.index;
+    tables.high[at] = (uint8_t)(page.index >> 32);
+    tables.before[at] = *head;
     *head = temporal->count;
     if (++temporal->count == 0)
         temporal->count = 1;
