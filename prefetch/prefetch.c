@@ -12,14 +12,39 @@
 
 #define STEPS_MAX      24u /* along a replay, at one event */
 #define HISTORY_MIN    4096u
+#ifndef NEAR_LEAST
+#define NEAR_LEAST     (LIKELY_ONE / 4)
+#endif
+#ifndef NEAR_SHIFT
+#define NEAR_SHIFT 4
+#endif
+#ifndef NEAR_WASTED
+#define NEAR_WASTED 5u
+#endif
+#ifndef NEAR_USED
+#define NEAR_USED 4u
+#endif
+#define NEAR_FIRST     (LIKELY_ONE / 2)
+#define NEAR_MOST      (LIKELY_ONE * 9 / 10)
+#ifndef FAR_LIKELY
+#define FAR_LIKELY     (LIKELY_ONE * 19 / 20)
+#endif
+#ifndef LEAD_MIN
+#define LEAD_MIN       4u
+#endif
+#define LEAD_STEP      2u
+#define LEAD_SLOWER    32u /* pages used that were not late */
 #define QUEUE_MAX      128u
 #define THOUGHT_AGE    1024u /* events after which a page that was only thought of counts as not used */
-#define REPLAY_DEPTH   32u   /* until a replay has been right for as long */
+#define REPLAY_DEPTH   64u
 
 struct prefetch {
     struct prefetch_config config;
     struct prefetch_counters counters;
     uint32_t events;
+    uint32_t lead; /* events that a fetch takes, about */
+    uint32_t queue; /* at the last event */
+    uint32_t near; /* how likely a page must be that is wanted within `lead`, << NEAR_SHIFT */
     struct throttle around;
     struct hints hints;
     struct sequential sequential;
@@ -57,6 +82,9 @@ void prefetch_init(struct prefetch *prefetch, const struct prefetch_config *conf
     prefetch->config = *config;
     prefetch->counters = (struct prefetch_counters){0};
     prefetch->events = 0;
+    prefetch->lead = LEAD_MIN;
+    prefetch->queue = 0;
+    prefetch->near = NEAR_FIRST << NEAR_SHIFT;
     if (prefetch->config.fault_around > PREFETCH_RUN_MAX)
         prefetch->config.fault_around = PREFETCH_RUN_MAX;
     if (prefetch->config.predictors == 0)
@@ -86,14 +114,39 @@ static bool is_absent(const struct asking *asking, struct page_id page)
     return view == NULL || view->is_absent == NULL || view->is_absent(view->context, page);
 }
 
-/* A page is worth its fetch when it is used more often than not; the longer the queue, the surer it must be. */
-static uint32_t likely_enough(const struct asking *asking)
+/*
+ * A page that would come too late if it were asked for at the next event is worth its fetch at one chance in NEAR; one
+ * that can still be asked for later must be all but sure. The longer the queue, the surer all must be.
+ */
+static uint32_t likely_enough(const struct asking *asking, uint32_t distance)
 {
     uint32_t queue_max = asking->prefetch->config.queue_max;
+    uint32_t least = distance <= asking->prefetch->lead ? asking->prefetch->near >> NEAR_SHIFT : FAR_LIKELY;
 
     if (asking->queue >= queue_max || asking->is_off)
         return LIKELY_ONE + 1;
-    return LIKELY_ONE / 2 + LIKELY_ONE / 2 * asking->queue / queue_max;
+    return least + (LIKELY_ONE - least) * asking->queue / queue_max;
+}
+
+/* The bar for what is wanted soon rises with each page wasted, so that about two in three are used. */
+static void near_adapt(struct prefetch *prefetch, bool was_used)
+{
+    if (!was_used && prefetch->near < NEAR_MOST << NEAR_SHIFT)
+        prefetch->near += NEAR_WASTED;
+    else if (was_used && prefetch->near >= (NEAR_LEAST << NEAR_SHIFT) + NEAR_USED)
+        prefetch->near -= NEAR_USED;
+}
+
+/* What is late because the link is busy would not be earlier if it were asked for earlier. How far ahead to ask, so that few come too late: one in LEAD_SLOWER / LEAD_STEP / 2 or so. */
+static void lead_adapt(struct prefetch *prefetch, bool is_late)
+{
+    if (is_late && prefetch->queue < prefetch->lead) {
+        prefetch->lead += LEAD_STEP;
+        if (prefetch->lead > prefetch->config.depth_max)
+            prefetch->lead = prefetch->config.depth_max;
+    } else if (!is_late && prefetch->counters.used % LEAD_SLOWER == 0 && prefetch->lead > LEAD_MIN) {
+        prefetch->lead--;
+    }
 }
 
 static void tag_end(struct prefetch *prefetch, const struct tag *tag, bool was_used)
@@ -106,7 +159,7 @@ static bool propose(struct asking *asking, const struct proposal *proposal, uint
 {
     struct prefetch *prefetch = asking->prefetch;
     struct features features = features_of(proposal);
-    bool is_issued = filter_likely(&prefetch->filter, &features) >= likely_enough(asking);
+    bool is_issued = filter_likely(&prefetch->filter, &features) >= likely_enough(asking, proposal->distance);
     struct tag *tag = tags_find(&prefetch->tags, proposal->page);
     struct tag out;
 
@@ -176,7 +229,7 @@ static void ask_temporal(struct asking *asking, const struct tag *tag)
 
     if (replay == NULL)
         return;
-    if (replay->length < 2 * REPLAY_DEPTH && depth_max > REPLAY_DEPTH)
+    if (depth_max > REPLAY_DEPTH)
         depth_max = REPLAY_DEPTH;
     if (replay->length > replay->depth)
         temporal_deepen(replay, depth_max);
@@ -311,7 +364,7 @@ void prefetch_fault(struct prefetch *prefetch, struct page_id page, uint32_t thr
     prefetch->events++;
     prefetch->counters.polluted += shadow_event(&prefetch->shadow, &event);
     asking.is_off = shadow_is_off(&prefetch->shadow);
-    asking.queue = view != NULL ? view->queue : 0;
+    asking.queue = prefetch->queue = view != NULL ? view->queue : 0;
     prefetch->counters.off += asking.is_off;
     has_tag = tag_take(prefetch, &event, &tag);
     ask_all(&asking, has_tag ? &tag : NULL);
@@ -344,6 +397,8 @@ void prefetch_used(struct prefetch *prefetch, struct page_id page, bool is_late)
 
     prefetch->counters.used++;
     prefetch->counters.late += is_late;
+    lead_adapt(prefetch, is_late);
+    near_adapt(prefetch, true);
     if (tag == NULL || !tag->is_issued) {
         throttle_judge(&prefetch->around, true);
         return;
@@ -359,6 +414,7 @@ void prefetch_wasted(struct prefetch *prefetch, struct page_id page)
     struct tag *tag = tags_find(&prefetch->tags, page);
 
     prefetch->counters.wasted++;
+    near_adapt(prefetch, false);
     if (tag == NULL || !tag->is_issued) {
         throttle_judge(&prefetch->around, false);
         return;

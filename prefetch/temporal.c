@@ -14,7 +14,9 @@
 
 #define CHAIN_MAX  4u
 #define PAST_MAX   16u
+#ifndef DEPTH_MIN
 #define DEPTH_MIN  2u
+#endif
 #define RESYNC_MAX 16u /* positions that a replay may leave out */
 
 /* ---- the tables behind the struct ------------------------------------------------------------------------------ */

@@ -6,13 +6,13 @@
 
 #define HISTORY_FRAMES  4u /* entries of the history for each frame */
 #ifndef HISTORY_ENTRIES
-#define HISTORY_ENTRIES (1u << 19) /* at least */
+#define HISTORY_ENTRIES (1u << 18) /* at least */
 #endif
 
 static struct prefetch_config config_of(uint32_t frames, uint32_t predictors)
 {
     struct prefetch_config config = {
-        .depth_max = 128, .fault_around = 1, .predictors = predictors, .history_entries = HISTORY_ENTRIES};
+        .depth_max = 64, .fault_around = 1, .predictors = predictors, .history_entries = HISTORY_ENTRIES};
 
     while (config.history_entries < frames * HISTORY_FRAMES)
         config.history_entries *= 2;
