@@ -136,6 +136,7 @@ struct tags {
 
 void tags_init(struct tags *tags);
 struct tag *tags_find(struct tags *tags, struct page_id page);
+void tags_touch(const struct tags *tags, struct page_id page); /* will be asked for: into the processor's cache */
 /* Writes what was pushed out, is_used false for nothing. The new one is to be filled in, but for its page. */
 struct tag *tags_add(struct tags *tags, struct page_id page, struct tag *ret_pushed_out);
 /* One that was only thought of, more than `age` events ago; it is not there any more. */
@@ -165,6 +166,7 @@ struct temporal {
 
 size_t temporal_bytes(uint32_t entries);
 void temporal_init(struct temporal *temporal, uint32_t entries);
+void temporal_touch(const struct temporal *temporal, struct page_id page); /* as tags_touch() */
 /* The replay that the event begins or goes on with; NULL: none. `tag`: of this page if there was one, else NULL. */
 struct replay *temporal_event(struct temporal *temporal, const struct prefetch_event *event, const struct tag *tag);
 /* The next page along the replay, up to its depth; false: no more now. */

@@ -362,6 +362,8 @@ void prefetch_fault(struct prefetch *prefetch, struct page_id page, uint32_t thr
     if (prefetch->config.depth_max == 0)
         return;
     prefetch->events++;
+    temporal_touch(&prefetch->temporal, page);
+    tags_touch(&prefetch->tags, page);
     prefetch->counters.polluted += shadow_event(&prefetch->shadow, &event);
     asking.is_off = shadow_is_off(&prefetch->shadow);
     asking.queue = prefetch->queue = view != NULL ? view->queue : 0;

@@ -31,12 +31,15 @@ static int64_t steps_left(const struct stream *stream)
     return step_from(stream->last, stream->frontier) / stream->stride - 1;
 }
 
+/* No division for the many streams that are elsewhere. */
 static bool stream_expects(const struct stream *stream, const struct prefetch_event *event)
 {
     int64_t step = step_from(stream->last, event->page.index);
-    int64_t steps = step / stream->stride;
+    int64_t most = step_from(stream->last, stream->frontier) + (int64_t)SKIP_MAX * stream->stride;
 
-    return step % stream->stride == 0 && steps > 0 && steps <= steps_left(stream) + 1 + SKIP_MAX;
+    if (stream->stride > 0 ? step <= 0 || step > most : step >= 0 || step < most)
+        return false;
+    return step % stream->stride == 0;
 }
 
 /* Backward streams end at page 0, which they may not pass. */

@@ -28,6 +28,14 @@ struct tag *tags_find(struct tags *tags, struct page_id page)
     return NULL;
 }
 
+void tags_touch(const struct tags *tags, struct page_id page)
+{
+    const struct tag *set = &tags->tags[page_hash(page) % (TAGS_MAX / TAGS_WAYS) * TAGS_WAYS];
+
+    __builtin_prefetch(&set[0]);
+    __builtin_prefetch(&set[2]);
+}
+
 struct tag *tags_add(struct tags *tags, struct page_id page, struct tag *ret_pushed_out)
 {
     struct tag *set = set_of(tags, page);

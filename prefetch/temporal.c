@@ -21,49 +21,57 @@
 
 /* ---- the tables behind the struct ------------------------------------------------------------------------------ */
 
-/* An entry is a page, in two parts so that it takes five bytes, and the older entry of the same hash. */
-struct tables {
-    uint32_t *low, *before, *heads;
-    uint8_t *high;
-};
+/* An event: the low 40 bits of the page, and 24 of how far back the older one of the same hash is (0: none, or too far). */
+#define PAGE_BITS 40
+#define BACK_MAX  ((1U << 24) - 1)
 
-static struct tables tables_of(const struct temporal *temporal)
+static uint64_t *events_of(const struct temporal *temporal)
 {
-    uint32_t *first = (uint32_t *)(void *)((char *)(uintptr_t)temporal + sizeof(*temporal));
-    uint32_t entries = temporal->entries;
+    return (uint64_t *)(void *)((char *)(uintptr_t)temporal + sizeof(*temporal));
+}
 
-    return (struct tables){first, first + entries, first + 2 * entries, (uint8_t *)(first + 2 * entries + entries / 2)};
+static uint32_t *heads_of(const struct temporal *temporal)
+{
+    return (uint32_t *)(void *)(events_of(temporal) + temporal->entries);
 }
 
 size_t temporal_bytes(uint32_t entries)
 {
-    return sizeof(struct temporal) + (size_t)entries * (2 * sizeof(uint32_t) + sizeof(uint8_t)) +
-           (size_t)entries / 2 * sizeof(uint32_t);
+    return sizeof(struct temporal) + (size_t)entries * sizeof(uint64_t) + (size_t)entries / 2 * sizeof(uint32_t);
 }
 
-/* Position 0 stands for none. Entries are reached through the heads only. */
+/* Position 0 stands for none. Events are reached through the heads only. */
 void temporal_init(struct temporal *temporal, uint32_t entries)
 {
     *temporal = (struct temporal){.count = 1, .entries = entries};
-    memset(tables_of(temporal).heads, 0, entries / 2 * sizeof(uint32_t));
+    memset(heads_of(temporal), 0, entries / 2 * sizeof(uint32_t));
+}
+
+static uint64_t event_at(const struct temporal *temporal, uint32_t position)
+{
+    return events_of(temporal)[position & (temporal->entries - 1)];
+}
+
+static uint64_t page_of_event(uint64_t event)
+{
+    return event & (((uint64_t)1 << PAGE_BITS) - 1);
 }
 
 static uint64_t page_at(const struct temporal *temporal, uint32_t position)
 {
-    struct tables tables = tables_of(temporal);
-    uint32_t at = position & (temporal->entries - 1);
-
-    return (uint64_t)tables.high[at] << 32 | tables.low[at];
+    return page_of_event(event_at(temporal, position));
 }
 
 static uint32_t older_of(const struct temporal *temporal, uint32_t position)
 {
-    return tables_of(temporal).before[position & (temporal->entries - 1)];
+    uint32_t back = (uint32_t)(event_at(temporal, position) >> PAGE_BITS);
+
+    return back == 0 ? 0 : position - back;
 }
 
 static uint32_t *head_of(const struct temporal *temporal, struct page_id page)
 {
-    return &tables_of(temporal).heads[page_hash(page) & (temporal->entries / 2 - 1)];
+    return &heads_of(temporal)[page_hash(page) & (temporal->entries / 2 - 1)];
 }
 
 static bool is_remembered(const struct temporal *temporal, uint32_t position)
@@ -113,13 +121,11 @@ static struct match match_find(const struct temporal *temporal, struct page_id p
 
 static void record(struct temporal *temporal, struct page_id page)
 {
-    struct tables tables = tables_of(temporal);
-    uint32_t at = temporal->count & (temporal->entries - 1);
     uint32_t *head = head_of(temporal, page);
+    uint32_t back = *head == 0 ? 0 : temporal->count - *head;
 
-    tables.low[at] = (uint32_t)page.index;
-    tables.high[at] = (uint8_t)(page.index >> 32);
-    tables.before[at] = *head;
+    events_of(temporal)[temporal->count & (temporal->entries - 1)] =
+        page_of_event(page.index) | (uint64_t)(back > BACK_MAX ? 0 : back) << PAGE_BITS;
     *head = temporal->count;
     if (++temporal->count == 0)
         temporal->count = 1;
@@ -152,6 +158,11 @@ static void replay_move(struct temporal *temporal, struct replay *replay, uint32
     replay->is_used = true;
     replay->at = at;
     replay->used_at = temporal->count;
+}
+
+void temporal_touch(const struct temporal *temporal, struct page_id page)
+{
+    __builtin_prefetch(head_of(temporal, page));
 }
 
 struct replay *temporal_event(struct temporal *temporal, const struct prefetch_event *event, const struct tag *tag)
