@@ -7,6 +7,9 @@
 
 #include "bench/replay/prefetch_sim.h"
 
+/* prefetch_run.c. NULL: there is none of this name. */
+const struct prefetcher_ops *prefetcher_find(const char *name);
+
 /* prefetch_ours.c */
 extern const struct prefetcher_ops prefetcher_ours;
 extern const struct prefetcher_ops prefetcher_streams;

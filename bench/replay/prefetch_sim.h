@@ -31,10 +31,6 @@ struct prefetcher_ops {
     void (*wasted)(void *state, struct page_id page);
     void (*evicted)(void *state, struct page_id page, uint32_t unused);
 };
-/* NULL: no such name. names: for messages. */
-const struct prefetcher_ops *prefetcher_find(const char *name);
-const char *prefetcher_names(void);
-
 struct sim_config {
     uint32_t frames;
     double fetch_us;     /* of one page, the link's share not counted */
