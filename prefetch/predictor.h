@@ -144,7 +144,7 @@ bool tags_expire(struct tags *tags, uint32_t now, uint32_t age, struct tag *ret_
 
 /* ---- temporal.c: what followed the last time -------------------------------------------------------------------- */
 
-#define REPLAYS_MAX 16u
+#define REPLAYS_MAX 32u
 
 /* A walk through the history, along which events are expected to come again. */
 struct replay {

@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-#define CHAIN_MAX  4u
-#define PAST_MAX   16u
+#define CHAIN_MAX  8u
+#define PAST_MAX   8u
 #ifndef DEPTH_MIN
 #define DEPTH_MIN  2u
 #endif
