@@ -175,6 +175,41 @@ bool temporal_next(struct temporal *temporal, struct replay *replay, struct prop
 void temporal_deepen(struct replay *replay, uint32_t depth_max);
 void temporal_cut(struct temporal *temporal, const struct tag *tag);
 
+/* ---- signature.c: which step follows such steps ------------------------------------------------------------------ */
+
+#define SIGNATURE_REGIONS 128u
+#define SIGNATURES        1024u
+#define SIGNATURE_STEPS   4u
+
+struct signature_region {
+    uint64_t number, last;
+    uint16_t sign;
+};
+
+struct signature_steps {
+    int16_t steps[SIGNATURE_STEPS];
+    uint8_t counts[SIGNATURE_STEPS];
+    uint8_t total;
+};
+
+struct signature {
+    struct signature_region regions[SIGNATURE_REGIONS];
+    struct signature_steps table[SIGNATURES];
+};
+
+struct signature_walk {
+    struct page_id at;
+    uint32_t likely;   /* all its steps together, of LIKELY_ONE */
+    uint32_t distance; /* steps */
+    uint16_t sign;
+};
+
+void signature_init(struct signature *signature);
+/* false: nothing is known of the region yet, and there is no walk. */
+bool signature_event(struct signature *signature, const struct prefetch_event *event, struct signature_walk *ret_walk);
+/* The next page along the likely path; false: it is not likely any more, or leaves the region. */
+bool signature_next(const struct signature *signature, struct signature_walk *walk, struct proposal *proposal);
+
 /* ---- shadow.c: would there be fewer faults without prefetch? ----------------------------------------------------- */
 
 #define SHADOW_PAGES 1024u

@@ -36,6 +36,7 @@
 #define LEAD_SLOWER    32u /* pages used that were not late */
 #define QUEUE_MAX      128u
 #define THOUGHT_AGE    1024u /* events after which a page that was only thought of counts as not used */
+#define PATH_MAX_STEPS 16u /* along a signature's path */
 #define REPLAY_DEPTH   64u
 
 struct prefetch {
@@ -48,6 +49,7 @@ struct prefetch {
     struct throttle around;
     struct hints hints;
     struct sequential sequential;
+    struct signature signature;
     struct shadow shadow;
     struct tags tags;
     struct filter filter;
@@ -94,6 +96,7 @@ void prefetch_init(struct prefetch *prefetch, const struct prefetch_config *conf
     throttle_init(&prefetch->around);
     hints_init(&prefetch->hints);
     sequential_init(&prefetch->sequential);
+    signature_init(&prefetch->signature);
     shadow_init(&prefetch->shadow);
     tags_init(&prefetch->tags);
     filter_init(&prefetch->filter);
@@ -274,6 +277,22 @@ static bool ask_streams(struct asking *asking, bool is_told)
     return proposal.length > 0;
 }
 
+static void ask_signature(struct asking *asking, bool is_explained)
+{
+    struct prefetch *prefetch = asking->prefetch;
+    struct proposal proposal = {.trigger = asking->event->page, .predictor = PREFETCH_SIGNATURE};
+    struct signature_walk walk;
+
+    if (!signature_event(&prefetch->signature, asking->event, &walk) || is_explained)
+        return;
+    for (unsigned i = 0; i < PATH_MAX_STEPS && signature_next(&prefetch->signature, &walk, &proposal); i++) {
+        if (!is_absent(asking, proposal.page))
+            continue;
+        if (!propose(asking, &proposal, 0, 0) || !plan_page(asking->plan, proposal.page))
+            return;
+    }
+}
+
 /* What is said is taken to be so; only pages that are here or on their way are left out at the front. */
 static bool ask_hints(struct asking *asking)
 {
@@ -329,6 +348,8 @@ static void ask_all(struct asking *asking, const struct tag *tag)
         is_explained = ask_streams(asking, advice == PREFETCH_SEQUENTIAL);
     if (has(prefetch, PREFETCH_TEMPORAL))
         ask_temporal(asking, tag);
+    if (has(prefetch, PREFETCH_SIGNATURE))
+        ask_signature(asking, is_explained);
     if (has(prefetch, PREFETCH_AROUND) && !is_explained && asking->plan->runs_count == 0)
         ask_around(asking);
 }
