@@ -166,7 +166,9 @@ struct temporal {
 
 size_t temporal_bytes(uint32_t entries);
 void temporal_init(struct temporal *temporal, uint32_t entries);
-void temporal_touch(const struct temporal *temporal, struct page_id page); /* as tags_touch() */
+/* As tags_touch(): first where the page's last occurrence is, then what it is. */
+void temporal_touch(const struct temporal *temporal, struct page_id page);
+void temporal_touch_event(const struct temporal *temporal, struct page_id page);
 /* The replay that the event begins or goes on with; NULL: none. `tag`: of this page if there was one, else NULL. */
 struct replay *temporal_event(struct temporal *temporal, const struct prefetch_event *event, const struct tag *tag);
 /* The next page along the replay, up to its depth; false: no more now. */

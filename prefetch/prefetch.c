@@ -390,6 +390,7 @@ void prefetch_fault(struct prefetch *prefetch, struct page_id page, uint32_t thr
     asking.queue = prefetch->queue = view != NULL ? view->queue : 0;
     prefetch->counters.off += asking.is_off;
     has_tag = tag_take(prefetch, &event, &tag);
+    temporal_touch_event(&prefetch->temporal, page);
     ask_all(&asking, has_tag ? &tag : NULL);
 }
 

@@ -92,6 +92,21 @@ static uint32_t common_past(const struct temporal *temporal, uint32_t a, uint32_
     return length;
 }
 
+void temporal_touch(const struct temporal *temporal, struct page_id page)
+{
+    __builtin_prefetch(head_of(temporal, page));
+}
+
+static void event_touch(const struct temporal *temporal, uint32_t position)
+{
+    __builtin_prefetch(&events_of(temporal)[position & (temporal->entries - 1)]);
+}
+
+void temporal_touch_event(const struct temporal *temporal, struct page_id page)
+{
+    event_touch(temporal, *head_of(temporal, page));
+}
+
 /* ---- occurrences ----------------------------------------------------------------------------------------------- */
 
 struct match {
@@ -106,6 +121,9 @@ static struct match match_find(const struct temporal *temporal, struct page_id p
     struct match match = {0};
 
     for (unsigned i = 0; i < CHAIN_MAX && is_remembered(temporal, position); i++) {
+        uint32_t older = older_of(temporal, position);
+
+        event_touch(temporal, older);
         if (page_at(temporal, position) == page.index) {
             uint32_t length = common_past(temporal, temporal->count, position);
 
@@ -114,7 +132,7 @@ static struct match match_find(const struct temporal *temporal, struct page_id p
             else if (match.older == 0)
                 match.older = position;
         }
-        position = older_of(temporal, position);
+        position = older;
     }
     return match;
 }
@@ -158,11 +176,6 @@ static void replay_move(struct temporal *temporal, struct replay *replay, uint32
     replay->is_used = true;
     replay->at = at;
     replay->used_at = temporal->count;
-}
-
-void temporal_touch(const struct temporal *temporal, struct page_id page)
-{
-    __builtin_prefetch(head_of(temporal, page));
 }
 
 struct replay *temporal_event(struct temporal *temporal, const struct prefetch_event *event, const struct tag *tag)

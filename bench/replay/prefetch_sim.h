@@ -44,7 +44,8 @@ struct sim_result {
     uint64_t issued, timely, late, wasted;
     uint64_t left_over; /* issued, and neither touched nor evicted at the end */
     double stall_ns;
-    double decision_ns; /* of a call to event(), questions about pages (the pager's own tables answer those) left out */
+    /* Of a call to event(), the median and the mean, with its questions about pages. */
+    double decision_ns, decision_mean_ns;
 };
 
 /* NULL: no memory. prefetcher NULL: none. */
