@@ -9,15 +9,15 @@
  */
 #include "prefetch/predictor.h"
 
-#define WEIGHT_ONE  256  /* weights are log-odds in 1/256 */
-#define WEIGHT_MAX  (4 * WEIGHT_ONE)
-#define LEARN_SHIFT 6
-#define PRIOR       (-1 * WEIGHT_ONE)
-#define SHAPE_BITS  6 /* length and distance of a proposal */
+#define WEIGHT_ONE 4096 /* weights are log-odds in 1/4096 */
+#define WEIGHT_MAX (4 * WEIGHT_ONE)
+#define LEARN_PART 4 /* a surprise of 1 moves each weight by 256/4096 */
+#define PRIOR      (-1 * WEIGHT_ONE)
+#define SHAPE_BITS 6 /* length and distance of a proposal */
 
 /* 1024 / (1 + exp(-x)) for x = 0, 1/2, 1, ... 8. */
-static const uint16_t logistic[] = {512, 637, 749, 837, 902, 946, 975, 993, 1006, 1012, 1017, 1020, 1021, 1022, 1023,
-                                    1023, 1024};
+static const uint16_t logistic[] = {512,  637,  749,  837,  902,  946,  975,  993, 1006,
+                                    1012, 1017, 1020, 1021, 1022, 1023, 1023, 1024};
 
 void filter_init(struct filter *filter)
 {
@@ -77,7 +77,7 @@ void filter_learn(struct filter *filter, const struct features *features, bool w
 
     for (unsigned i = 0; i < FEATURES; i++) {
         int16_t *weight = &filter->weights[i][features->at[i]];
-        int32_t changed = *weight + (surprise >> LEARN_SHIFT);
+        int32_t changed = *weight + surprise / LEARN_PART;
 
         *weight = (int16_t)(changed > WEIGHT_MAX ? WEIGHT_MAX : changed < -WEIGHT_MAX ? -WEIGHT_MAX : changed);
     }

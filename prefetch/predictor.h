@@ -241,9 +241,9 @@ bool shadow_is_off(const struct shadow *shadow);
 
 struct region {
     uint64_t first, count;
-    int32_t stride;   /* of an order */
+    int32_t stride; /* of an order */
     uint8_t advice;
-    bool is_order;    /* a part of a walk; the next of these in the table comes after it, the first after the last */
+    bool is_order; /* a part of a walk; the next of these in the table comes after it, the first after the last */
 };
 
 struct hints {
@@ -252,8 +252,7 @@ struct hints {
 };
 
 void hints_init(struct hints *hints);
-int MUST_USE hints_advise(struct hints *hints, struct page_id first, uint64_t pages_count,
-                          enum prefetch_advice advice);
+int MUST_USE hints_advise(struct hints *hints, struct page_id first, uint64_t pages_count, enum prefetch_advice advice);
 int MUST_USE hints_order(struct hints *hints, struct page_id first, uint64_t pages_count, int32_t stride);
 void hints_forget(struct hints *hints, struct page_id first, uint64_t pages_count);
 enum prefetch_advice hints_advice(const struct hints *hints, struct page_id page);

@@ -12,40 +12,28 @@
 
 #define STEPS_MAX      24u /* along a replay, at one event */
 #define HISTORY_MIN    4096u
-#ifndef NEAR_LEAST
 #define NEAR_LEAST     (LIKELY_ONE / 4)
-#endif
-#ifndef NEAR_SHIFT
-#define NEAR_SHIFT 4
-#endif
-#ifndef NEAR_WASTED
-#define NEAR_WASTED 5u
-#endif
-#ifndef NEAR_USED
-#define NEAR_USED 4u
-#endif
+#define NEAR_SHIFT     4
+#define NEAR_WASTED    5u
+#define NEAR_USED      4u
 #define NEAR_FIRST     (LIKELY_ONE / 2)
 #define NEAR_MOST      (LIKELY_ONE * 9 / 10)
-#ifndef FAR_LIKELY
 #define FAR_LIKELY     (LIKELY_ONE * 19 / 20)
-#endif
-#ifndef LEAD_MIN
-#define LEAD_MIN       4u
-#endif
+#define AHEAD_MIN      4u
 #define LEAD_STEP      2u
 #define LEAD_SLOWER    32u /* pages used that were not late */
 #define QUEUE_MAX      128u
 #define THOUGHT_AGE    1024u /* events after which a page that was only thought of counts as not used */
-#define PATH_MAX_STEPS 16u /* along a signature's path */
+#define PATH_MAX_STEPS 16u   /* along a signature's path */
 #define REPLAY_DEPTH   64u
 
 struct prefetch {
     struct prefetch_config config;
     struct prefetch_counters counters;
     uint32_t events;
-    uint32_t lead; /* events that a fetch takes, about */
+    uint32_t lead;  /* events that a fetch takes, about */
     uint32_t queue; /* at the last event */
-    uint32_t near; /* how likely a page must be that is wanted within `lead`, << NEAR_SHIFT */
+    uint32_t near;  /* how likely a page must be that is wanted within `lead`, << NEAR_SHIFT */
     struct throttle around;
     struct hints hints;
     struct sequential sequential;
@@ -84,7 +72,6 @@ void prefetch_init(struct prefetch *prefetch, const struct prefetch_config *conf
     prefetch->config = *config;
     prefetch->counters = (struct prefetch_counters){0};
     prefetch->events = 0;
-    prefetch->lead = LEAD_MIN;
     prefetch->queue = 0;
     prefetch->near = NEAR_FIRST << NEAR_SHIFT;
     if (prefetch->config.fault_around > PREFETCH_RUN_MAX)
@@ -93,6 +80,9 @@ void prefetch_init(struct prefetch *prefetch, const struct prefetch_config *conf
         prefetch->config.predictors = PREFETCH_ALL;
     if (prefetch->config.queue_max == 0)
         prefetch->config.queue_max = QUEUE_MAX;
+    if (prefetch->config.ahead_min == 0)
+        prefetch->config.ahead_min = AHEAD_MIN;
+    prefetch->lead = prefetch->config.ahead_min;
     throttle_init(&prefetch->around);
     hints_init(&prefetch->hints);
     sequential_init(&prefetch->sequential);
@@ -131,7 +121,7 @@ static uint32_t likely_enough(const struct asking *asking, uint32_t distance)
     return least + (LIKELY_ONE - least) * asking->queue / queue_max;
 }
 
-/* The bar for what is wanted soon rises with each page wasted, so that about two in three are used. */
+/* The bar for what is wanted soon rises with each page wasted, so that about five in nine are used at least. */
 static void near_adapt(struct prefetch *prefetch, bool was_used)
 {
     if (!was_used && prefetch->near < NEAR_MOST << NEAR_SHIFT)
@@ -140,14 +130,17 @@ static void near_adapt(struct prefetch *prefetch, bool was_used)
         prefetch->near -= NEAR_USED;
 }
 
-/* What is late because the link is busy would not be earlier if it were asked for earlier. How far ahead to ask, so that few come too late: one in LEAD_SLOWER / LEAD_STEP / 2 or so. */
+/*
+ * How far ahead to ask, so that few pages come too late. What is late because the link is busy would not come earlier
+ * if it were asked for earlier.
+ */
 static void lead_adapt(struct prefetch *prefetch, bool is_late)
 {
     if (is_late && prefetch->queue < prefetch->lead) {
         prefetch->lead += LEAD_STEP;
         if (prefetch->lead > prefetch->config.depth_max)
             prefetch->lead = prefetch->config.depth_max;
-    } else if (!is_late && prefetch->counters.used % LEAD_SLOWER == 0 && prefetch->lead > LEAD_MIN) {
+    } else if (!is_late && prefetch->counters.used % LEAD_SLOWER == 0 && prefetch->lead > prefetch->config.ahead_min) {
         prefetch->lead--;
     }
 }

@@ -128,20 +128,21 @@ static void candidate_set(struct stream *stream, const struct prefetch_event *ev
 /* The place for a new candidate: a free one, the oldest candidate once there are enough, else the oldest stream. */
 static struct stream *victim_find(struct sequential *sequential)
 {
-    struct stream *oldest[2] = {NULL, NULL}; /* [is_confirmed] */
-    unsigned candidates = 0;
+    uint32_t candidate = 0, candidate_age = 0, candidates = 0;
+    uint32_t confirmed = 0, confirmed_age = 0;
 
-    for (unsigned i = 0; i < STREAMS_MAX; i++) {
-        struct stream *stream = &sequential->streams[i];
-        struct stream **place = &oldest[stream->is_confirmed];
+    for (uint32_t i = 0; i < STREAMS_MAX; i++) {
+        const struct stream *stream = &sequential->streams[i];
+        uint32_t age = stream->is_used ? sequential->events - stream->used_at : UINT32_MAX;
+        bool is_oldest = age >= (stream->is_confirmed ? confirmed_age : candidate_age);
 
-        if (!stream->is_used)
-            return stream;
         candidates += !stream->is_confirmed;
-        if (*place == NULL || sequential->events - stream->used_at > sequential->events - (*place)->used_at)
-            *place = stream;
+        candidate = is_oldest && !stream->is_confirmed ? i : candidate;
+        candidate_age = is_oldest && !stream->is_confirmed ? age : candidate_age;
+        confirmed = is_oldest && stream->is_confirmed ? i : confirmed;
+        confirmed_age = is_oldest && stream->is_confirmed ? age : confirmed_age;
     }
-    return candidates >= CANDIDATES_MAX ? oldest[0] : oldest[1];
+    return &sequential->streams[candidates >= CANDIDATES_MAX || candidate_age == UINT32_MAX ? candidate : confirmed];
 }
 
 /* ---- events --------------------------------------------------------------------------------------------------- */

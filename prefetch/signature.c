@@ -3,9 +3,9 @@
  * signature.c - steps inside a region of 1 MiB that followed such steps before, there or elsewhere. PURE. Run by the
  * shard's thread.
  *
- * A region's last steps are folded into a signature; a table says which step came next after each signature. The likely
- * path is walked as long as its steps are likely together. After Kim et al.: Path confidence based lookahead prefetching
- * (SPP), MICRO 2016.
+ * A region's last steps are folded into a signature; a table says which step came next after each signature. The
+ * likely path is walked as long as its steps are likely together. After Kim et al.: Path confidence based lookahead
+ * prefetching (SPP), MICRO 2016.
  */
 #include "prefetch/predictor.h"
 

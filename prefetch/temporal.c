@@ -14,14 +14,12 @@
 
 #define CHAIN_MAX  8u
 #define PAST_MAX   8u
-#ifndef DEPTH_MIN
 #define DEPTH_MIN  2u
-#endif
 #define RESYNC_MAX 16u /* positions that a replay may leave out */
 
 /* ---- the tables behind the struct ------------------------------------------------------------------------------ */
 
-/* An event: the low 40 bits of the page, and 24 of how far back the older one of the same hash is (0: none, or too far). */
+/* An event: the low 40 bits of the page, and in 24 how far back the older one of the same hash is, 0: none, too far. */
 #define PAGE_BITS 40
 #define BACK_MAX  ((1U << 24) - 1)
 
@@ -154,19 +152,20 @@ static void record(struct temporal *temporal, struct page_id page)
 /* The replay that is at this position already, or expects it soon; else the one used longest ago. */
 static struct replay *replay_for(struct temporal *temporal, uint32_t position)
 {
-    struct replay *oldest = &temporal->replays[0];
+    uint32_t oldest = 0;
+    uint32_t age_most = 0;
 
-    for (unsigned i = 0; i < REPLAYS_MAX; i++) {
-        struct replay *replay = &temporal->replays[i];
+    for (uint32_t i = 0; i < REPLAYS_MAX; i++) {
+        const struct replay *replay = &temporal->replays[i];
+        uint32_t age = temporal->count - replay->used_at;
 
-        if (replay->is_used && position - replay->at < RESYNC_MAX)
-            return replay;
-        if (!replay->is_used || (oldest->is_used && temporal->count - replay->used_at >
-                                                        temporal->count - oldest->used_at))
-            oldest = replay;
+        if (position - replay->at < RESYNC_MAX && replay->is_used)
+            return &temporal->replays[i];
+        oldest = age > age_most ? i : oldest;
+        age_most = age > age_most ? age : age_most;
     }
-    *oldest = (struct replay){.depth = DEPTH_MIN};
-    return oldest;
+    temporal->replays[oldest] = (struct replay){.depth = DEPTH_MIN};
+    return &temporal->replays[oldest];
 }
 
 static void replay_move(struct temporal *temporal, struct replay *replay, uint32_t at)

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AHEAD_PAGES 32 /* of a stream, read in one transfer */
+
 struct page_entry *pager_entry(struct pager *pager, struct page_id page)
 {
     return table_touch(pager->pages, page);
@@ -529,6 +531,7 @@ static struct prefetch_config prefetch_config_of(const struct pager *pager)
 {
     return (struct prefetch_config){
         .depth_max = (uint32_t)pager->config.prefetch_pages,
+        .ahead_min = AHEAD_PAGES,
         .fault_around = (uint32_t)pager->config.fault_around_pages,
         .predictors = 1u << PREFETCH_STREAMS | 1u << PREFETCH_HINTS | 1u << PREFETCH_AROUND,
     };

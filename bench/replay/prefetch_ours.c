@@ -4,7 +4,7 @@
  */
 #include "bench/replay/prefetch_list.h"
 
-#define HISTORY_FRAMES  4u /* entries of the history for each frame */
+#define HISTORY_FRAMES 4u /* entries of the history for each frame */
 #ifndef HISTORY_ENTRIES
 #define HISTORY_ENTRIES (1u << 18) /* at least */
 #endif
@@ -33,11 +33,11 @@ static void ours_init(void *state, uint32_t frames)
     prefetch_init(state, &config);
 }
 
-#define ALONE(predictor, bit)                                                \
-    static void predictor##_init(void *state, uint32_t frames)              \
-    {                                                                        \
-        const struct prefetch_config config = config_of(frames, 1u << (bit)); \
-        prefetch_init(state, &config);                                       \
+#define ALONE(predictor, bit)                                                                                          \
+    static void predictor##_init(void *state, uint32_t frames)                                                         \
+    {                                                                                                                  \
+        const struct prefetch_config config = config_of(frames, 1u << (bit));                                          \
+        prefetch_init(state, &config);                                                                                 \
     }
 
 ALONE(streams, PREFETCH_STREAMS)
@@ -77,7 +77,10 @@ static void ours_evicted(void *state, struct page_id page, uint32_t unused)
     prefetch_evicted(state, page, unused);
 }
 
-#define OURS(word, init) {word, ours_bytes, init, ours_event, ours_used, ours_wasted, ours_evicted}
+#define OURS(word, init)                                                                                               \
+    {                                                                                                                  \
+        word, ours_bytes, init, ours_event, ours_used, ours_wasted, ours_evicted                                       \
+    }
 const struct prefetcher_ops prefetcher_ours = OURS("ours", ours_init);
 const struct prefetcher_ops prefetcher_streams = OURS("streams", streams_init);
 const struct prefetcher_ops prefetcher_temporal = OURS("temporal", temporal_init);

@@ -3,8 +3,8 @@
  * prefetch_run.c - predictors on a trace.
  *
  * Each predictor is tried three times, and no predictor as often: with all touched pages far away at the start; with
- * new pages that cost nothing, as those of fresh memory; and seeing no more than the pager does, which maps runs at once
- * but for their triggers.
+ * new pages that cost nothing, as those of fresh memory; and seeing no more than the pager does, which maps runs at
+ * once but for their triggers.
  */
 #include "bench/replay/prefetch_run.h"
 #include "base/error.h"
@@ -60,8 +60,10 @@ static int trial_add(struct trials *trials, const char *name)
         return error_set(-ESRCH, "more than %u predictors at a time", NAMES_MAX);
     trial->prefetcher = prefetcher_find(name);
     if (trial->prefetcher == NULL && strcmp(name, "none") != 0)
-        return error_set(-ESRCH, "there is no predictor %s; there are none, ours, streams, temporal, signature, next-8, "
-                         "vma-ra, file-ra, leap, and all", name);
+        return error_set(-ESRCH,
+                         "there is no predictor %s; there are none, ours, streams, temporal, signature, next-8, "
+                         "vma-ra, file-ra, leap, and all",
+                         name);
     snprintf(trial->name, sizeof(trial->name), "%s", name);
     if (trial->prefetcher != NULL || trials->count == 0)
         trials->count++;
@@ -134,8 +136,11 @@ static int sim_replay(struct prefetch_sim *sim, const char *path)
 /* One after the other: side by side they would push each other's tables out of the processor's cache. */
 static int trial_run(struct trial *trial, enum way way, const struct options *options, uint32_t frames)
 {
-    const struct sim_config config = {.frames = frames, .fetch_us = options->fetch_us, .page_ns = PAGE_NS,
-                                      .new_pages_free = way == FRESH, .sees_triggers = way == PAGER};
+    const struct sim_config config = {.frames = frames,
+                                      .fetch_us = options->fetch_us,
+                                      .page_ns = PAGE_NS,
+                                      .new_pages_free = way == FRESH,
+                                      .sees_triggers = way == PAGER};
     struct prefetch_sim *sim = prefetch_sim_create(&config, trial->prefetcher);
     int error = sim == NULL ? error_set(-ENOMEM, "no memory for a simulation of %u frames", frames)
                             : sim_replay(sim, options->trace);

@@ -18,7 +18,8 @@ struct pager {
 
 static struct pager *pager_new(uint32_t depth_max, uint32_t fault_around)
 {
-    const struct prefetch_config config = {.depth_max = depth_max, .fault_around = fault_around};
+    const struct prefetch_config config = {
+        .depth_max = depth_max, .ahead_min = depth_max, .fault_around = fault_around};
     struct pager *pager = calloc(1, sizeof(*pager));
 
     assert_non_null(pager);
@@ -354,7 +355,7 @@ static void plans_are_the_same(const struct prefetch_plan *a, const struct prefe
 
 static void copies_behave_alike(void **state)
 {
-    const struct prefetch_config config = {.depth_max = 64, .fault_around = 4};
+    const struct prefetch_config config = {.depth_max = 64, .ahead_min = 64, .fault_around = 4};
     struct pager *pager = pager_new(64, 4);
     struct random random = {9};
     struct prefetch *copy = malloc(prefetch_bytes(&config));
@@ -395,7 +396,7 @@ static void run_is_sound(struct prefetch *prefetch, const struct prefetch_run *r
 /* Any sequence of events: runs stay small, near, and above page 0. */
 static void random_events_give_sound_runs(void **state)
 {
-    const struct prefetch_config config = {.depth_max = 64, .fault_around = 8};
+    const struct prefetch_config config = {.depth_max = 64, .ahead_min = 64, .fault_around = 8};
     struct prefetch *prefetch = malloc(prefetch_bytes(&config));
     struct random random = {4};
     uint64_t page = 20;
