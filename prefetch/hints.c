@@ -66,23 +66,31 @@ static int order_find(const struct hints *hints, struct page_id page)
     return -1;
 }
 
-static void walk_ask(const struct hints *hints, uint32_t at, uint64_t step, uint32_t depth, struct prefetch_plan *plan)
+/* Once around at most: `step` is the first one asked for of region `from`, and those before it come last. */
+static void walk_ask(const struct hints *hints, uint32_t from, uint64_t step, uint32_t depth,
+                     struct prefetch_plan *plan)
 {
-    while (depth > 0 && plan->runs_count < PREFETCH_RUNS_MAX) {
+    uint64_t left = steps_of(&hints->regions[from]) - step;
+    uint32_t at = from;
+
+    for (bool is_around = false; plan->runs_count < PREFETCH_RUNS_MAX;) {
         const struct region *region = &hints->regions[at];
-        uint64_t left = steps_of(region) - step;
+        uint64_t start = at == from && !is_around ? step : 0;
         uint32_t count = left < depth ? (uint32_t)left : depth;
 
         if (count > 0)
             plan->runs[plan->runs_count++] = (struct prefetch_run){
-                .first = page_of(page_of_step(region, step)),
-                .trigger = page_of(page_of_step(region, step + count / 2)),
+                .first = page_of(page_of_step(region, start)),
+                .trigger = page_of(page_of_step(region, start + count / 2)),
                 .count = count,
                 .stride = region->stride,
             };
         depth -= count;
+        if (depth == 0 || is_around)
+            return;
         at = order_next(hints, at);
-        step = 0;
+        is_around = at == from;
+        left = is_around ? step - 1 : steps_of(&hints->regions[at]);
     }
 }
 

@@ -417,6 +417,93 @@ static void random_events_give_sound_runs(void **state)
     free(prefetch);
 }
 
+/* A walk without any order, again and again, through a memory that holds less than all of it. */
+static void walks_seen_before_are_replayed(void **state)
+{
+    struct pager *pager = pager_new(32, 1);
+    uint64_t hard = 0;
+
+    (void)state;
+    for (unsigned pass = 0; pass < 4; pass++) {
+        memset(pager->resident, 0, sizeof(pager->resident));
+        memset(pager->is_new, 0, sizeof(pager->is_new));
+        hard = pager->hard;
+        for (unsigned i = 0; i < 3000; i++)
+            (void)touch(pager, (uint64_t)i * 7919 % 65521, 1);
+    }
+    assert_true(pager->hard - hard < 3000 / 20);
+    pager_free(pager);
+}
+
+static void a_long_queue_stops_all(void **state)
+{
+    struct pager *pager = pager_new(64, 1);
+    struct prefetch_view view = {page_is_absent, pager, 0};
+    struct prefetch_plan plan;
+
+    (void)state;
+    for (uint64_t page = 0; page < 100; page++)
+        (void)touch(pager, page, 1);
+    view.queue = 128;
+    for (uint64_t page = 20000; page < 20100; page++) {
+        prefetch_fault(pager->prefetch, page_of(page), 1, false, &view, &plan);
+        assert_int_equal(plan.runs_count, 0);
+    }
+    pager_free(pager);
+}
+
+/* What a predictor is right about half the time is not brought for ever, and what is brought is mostly used. */
+static void waste_raises_the_bar(void **state)
+{
+    struct pager *pager = pager_new(32, 1);
+    struct prefetch_counters counters;
+    struct random random = {11};
+
+    (void)state;
+    for (unsigned i = 0; i < 40000; i++) {
+        uint64_t page = (uint64_t)random_below(&random, 4000) * 16;
+        struct prefetch_plan plan = touch(pager, page, 1);
+
+        (void)touch(pager, random_below(&random, 10) < 3 ? page + 3 : page + 7, 1); /* never two times in three */
+        for (uint32_t r = 0; r < plan.runs_count; r++) {
+            for (uint32_t k = 0; k < plan.runs[r].count; k++) {
+                uint64_t at = plan.runs[r].first.index + (uint64_t)((int64_t)plan.runs[r].stride * k);
+
+                if (at < PAGES && pager->is_new[at])
+                    prefetch_wasted(pager->prefetch, page_of(at));
+            }
+        }
+        memset(pager->resident, 0, sizeof(pager->resident));
+        memset(pager->is_new, 0, sizeof(pager->is_new));
+    }
+    prefetch_counters_get(pager->prefetch, &counters);
+    assert_true(counters.used * 2 > counters.wasted);
+    pager_free(pager);
+}
+
+/* The pager says that each page pushed out for a prefetched one was wanted again. */
+static void harm_switches_prefetch_off(void **state)
+{
+    struct pager *pager = pager_new(64, 1);
+    struct prefetch_counters counters;
+    uint64_t brought;
+
+    (void)state;
+    for (uint64_t page = 0; page < 2000; page++) {
+        prefetch_evicted(pager->prefetch, page_of(60000), 100);
+        (void)touch(pager, page, 1);
+        pager->resident[60000] = false;
+        (void)touch(pager, 60000, 1);
+    }
+    prefetch_counters_get(pager->prefetch, &counters);
+    assert_true(counters.polluted > 500 && counters.off > 0);
+    brought = pager->brought;
+    for (uint64_t page = 30000; page < 30100; page++)
+        (void)touch(pager, page, 1);
+    assert_int_equal(pager->brought, brought);
+    pager_free(pager);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -438,6 +525,10 @@ int main(void)
         cmocka_unit_test(runs_that_were_cut_are_asked_for_again),
         cmocka_unit_test(copies_behave_alike),
         cmocka_unit_test(random_events_give_sound_runs),
+        cmocka_unit_test(walks_seen_before_are_replayed),
+        cmocka_unit_test(a_long_queue_stops_all),
+        cmocka_unit_test(waste_raises_the_bar),
+        cmocka_unit_test(harm_switches_prefetch_off),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
