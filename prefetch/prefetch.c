@@ -12,14 +12,14 @@
 
 #define STEPS_MAX      24u /* along a replay, at one event */
 #define HISTORY_MIN    4096u
-#define NEAR_LEAST     (LIKELY_ONE / 4)
+#define NEAR_LEAST     (LIKELY_ONE / 3)
 #define NEAR_SHIFT     4
 #define NEAR_WASTED    5u
 #define NEAR_USED      4u
 #define NEAR_FIRST     (LIKELY_ONE / 2)
 #define NEAR_MOST      (LIKELY_ONE * 9 / 10)
 #define FAR_LIKELY     (LIKELY_ONE * 19 / 20)
-#define AHEAD_MIN      4u
+#define AHEAD_MIN      8u
 #define LEAD_STEP      2u
 #define LEAD_SLOWER    32u /* pages used that were not late */
 #define QUEUE_MAX      128u
@@ -156,10 +156,9 @@ static bool propose(struct asking *asking, const struct proposal *proposal, uint
     struct prefetch *prefetch = asking->prefetch;
     struct features features = features_of(proposal);
     bool is_issued = filter_likely(&prefetch->filter, &features) >= likely_enough(asking, proposal->distance);
-    struct tag *tag = tags_find(&prefetch->tags, proposal->page);
-    struct tag out;
+    struct tag out, *tag;
 
-    if (tag != NULL && !is_issued) /* thought of before: the first thought counts */
+    if (!is_issued && tags_find(&prefetch->tags, proposal->page) != NULL) /* the first thought counts */
         return false;
     tag = tags_add(&prefetch->tags, proposal->page, &out);
     if (out.is_used && !out.is_issued && !page_is(out.page, proposal->page))

@@ -48,7 +48,7 @@ enum prefetch_predictor {
 
 struct prefetch_config {
     uint32_t depth_max;       /* pages ahead of a stream; 0 switches prefetch off, fault-around included */
-    uint32_t ahead_min;       /* pages ahead that cost little when asked for together, as in one request; 0: 4 */
+    uint32_t ahead_min;       /* pages ahead that cost little when asked for together, as in one request; 0: 8 */
     uint32_t fault_around;    /* pages of the aligned block fetched at an unpredicted fault; 0, 1: only the page */
     uint32_t predictors;      /* 1 << enum prefetch_predictor each; 0 stands for all */
     uint32_t history_entries; /* events remembered: a walk that is to be replayed must fit; 0: 4096; a power of two */
