@@ -20,9 +20,16 @@ struct node {
     uint64_t page;
     double arrives_ns;
     uint64_t since; /* touches before it was brought or touched last */
-    uint32_t previous, next;
+    uint32_t previous, next, slot;
     uint8_t state;
     bool is_seen;
+};
+
+/* node NONE: free. is_here: asked for at least; so that a look at one line tells. */
+struct slot {
+    uint64_t page;
+    uint32_t node;
+    bool is_here;
 };
 
 struct list {
@@ -36,8 +43,8 @@ struct prefetch_sim {
     struct sim_result result;
     struct node *nodes;
     uint32_t nodes_count, nodes_room;
-    uint32_t *heads, *chain; /* by hash of the page */
-    uint32_t heads_count;
+    struct slot *slots; /* by hash of the page, at most half of them used */
+    uint32_t slots_count;
     struct list lists[3]; /* by state */
     double now_ns, link_ns;
     uint64_t timed, timed_ns, events;
@@ -47,39 +54,34 @@ struct prefetch_sim {
 
 /* ---- pages by number ------------------------------------------------------------------------------------------- */
 
-static uint32_t head_of(const struct prefetch_sim *sim, struct page_id page)
+/* The slot of the page, or the free one where it belongs. */
+static struct slot *slot_find(const struct prefetch_sim *sim, struct page_id page)
 {
-    return (uint32_t)(page.index * 0x9e3779b97f4a7c15U >> 32) & (sim->heads_count - 1);
-}
+    uint32_t at = (uint32_t)(page.index * 0x9e3779b97f4a7c15U >> 32) & (sim->slots_count - 1);
 
-static uint32_t node_find(const struct prefetch_sim *sim, struct page_id page)
-{
-    uint32_t at = sim->heads[head_of(sim, page)];
-
-    while (at != NONE && sim->nodes[at].page != page.index)
-        at = sim->chain[at];
-    return at;
+    while (sim->slots[at].node != NONE && sim->slots[at].page != page.index)
+        at = (at + 1) & (sim->slots_count - 1);
+    return &sim->slots[at];
 }
 
 static int nodes_grow(struct prefetch_sim *sim)
 {
     uint32_t room = sim->nodes_room * 2;
     struct node *nodes = realloc(sim->nodes, room * sizeof(*nodes));
-    uint32_t *chain = nodes == NULL ? NULL : realloc(sim->chain, room * sizeof(*chain));
-    uint32_t *heads = chain == NULL ? NULL : realloc(sim->heads, room * sizeof(*heads));
+    struct slot *slots = nodes == NULL ? NULL : realloc(sim->slots, 2 * (size_t)room * sizeof(*slots));
 
     sim->nodes = nodes != NULL ? nodes : sim->nodes;
-    sim->chain = chain != NULL ? chain : sim->chain;
-    if (heads == NULL)
+    if (slots == NULL)
         return -ENOMEM;
-    sim->heads = heads;
-    sim->nodes_room = sim->heads_count = room;
-    memset(heads, 0xff, room * sizeof(*heads));
+    sim->slots = slots;
+    sim->nodes_room = room;
+    sim->slots_count = 2 * room;
+    memset(slots, 0xff, sim->slots_count * sizeof(*slots));
     for (uint32_t i = 0; i < sim->nodes_count; i++) {
-        uint32_t head = head_of(sim, page_of(nodes[i].page));
+        struct slot *slot = slot_find(sim, page_of(nodes[i].page));
 
-        chain[i] = heads[head];
-        heads[head] = i;
+        *slot = (struct slot){nodes[i].page, i, nodes[i].state != ABSENT};
+        nodes[i].slot = (uint32_t)(slot - slots);
     }
     return 0;
 }
@@ -87,19 +89,18 @@ static int nodes_grow(struct prefetch_sim *sim)
 /* The page's node, made when there is none. NONE: no memory. */
 static uint32_t node_get(struct prefetch_sim *sim, struct page_id page)
 {
-    uint32_t at = node_find(sim, page);
-    uint32_t head;
+    struct slot *slot = slot_find(sim, page);
 
-    if (at != NONE)
-        return at;
-    if (sim->nodes_count == sim->nodes_room && nodes_grow(sim) != 0)
-        return NONE;
-    at = sim->nodes_count++;
-    sim->nodes[at] = (struct node){.page = page.index};
-    head = head_of(sim, page);
-    sim->chain[at] = sim->heads[head];
-    sim->heads[head] = at;
-    return at;
+    if (slot->node != NONE)
+        return slot->node;
+    if (sim->nodes_count == sim->nodes_room) {
+        if (nodes_grow(sim) != 0)
+            return NONE;
+        slot = slot_find(sim, page);
+    }
+    *slot = (struct slot){page.index, sim->nodes_count, false};
+    sim->nodes[sim->nodes_count] = (struct node){.page = page.index, .slot = (uint32_t)(slot - sim->slots)};
+    return sim->nodes_count++;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------------------------- */
@@ -115,6 +116,7 @@ static void node_leave(struct prefetch_sim *sim, uint32_t at)
     *(node->next != NONE ? &sim->nodes[node->next].previous : &list->tail) = node->previous;
     list->count--;
     node->state = ABSENT;
+    sim->slots[node->slot].is_here = false;
 }
 
 static void node_enter(struct prefetch_sim *sim, uint32_t at, enum state state)
@@ -124,6 +126,7 @@ static void node_enter(struct prefetch_sim *sim, uint32_t at, enum state state)
 
     node_leave(sim, at);
     node->state = (uint8_t)state;
+    sim->slots[node->slot].is_here = true;
     node->previous = list->tail;
     node->next = NONE;
     *(list->tail != NONE ? &sim->nodes[list->tail].next : &list->head) = at;
@@ -214,11 +217,9 @@ static uint64_t clock_ns(void)
 static bool view_is_absent(const void *context, struct page_id page)
 {
     const struct prefetch_sim *sim = context;
-    uint32_t at = node_find(sim, page);
+    const struct slot *slot = slot_find(sim, page);
 
-    if (at == NONE)
-        return !sim->config.new_pages_free;
-    return sim->nodes[at].state == ABSENT;
+    return slot->node == NONE ? !sim->config.new_pages_free : !slot->is_here;
 }
 
 /* One decision in so many is timed; what it takes to read the clock is taken off, as measured just before. */
@@ -368,7 +369,6 @@ void prefetch_sim_destroy(struct prefetch_sim *sim)
         return;
     free(sim->state);
     free(sim->nodes);
-    free(sim->chain);
-    free(sim->heads);
+    free(sim->slots);
     free(sim);
 }
