@@ -31,12 +31,15 @@ static int64_t steps_left(const struct stream *stream)
     return step_from(stream->last, stream->frontier) / stream->stride - 1;
 }
 
+/* No division for the many streams that are elsewhere. */
 static bool stream_expects(const struct stream *stream, const struct prefetch_event *event)
 {
     int64_t step = step_from(stream->last, event->page.index);
-    int64_t steps = step / stream->stride;
+    int64_t most = step_from(stream->last, stream->frontier) + (int64_t)SKIP_MAX * stream->stride;
 
-    return step % stream->stride == 0 && steps > 0 && steps <= steps_left(stream) + 1 + SKIP_MAX;
+    if (stream->stride > 0 ? step <= 0 || step > most : step >= 0 || step < most)
+        return false;
+    return step % stream->stride == 0;
 }
 
 /* Backward streams end at page 0, which they may not pass. */
@@ -125,20 +128,21 @@ static void candidate_set(struct stream *stream, const struct prefetch_event *ev
 /* The place for a new candidate: a free one, the oldest candidate once there are enough, else the oldest stream. */
 static struct stream *victim_find(struct sequential *sequential)
 {
-    struct stream *oldest[2] = {NULL, NULL}; /* [is_confirmed] */
-    unsigned candidates = 0;
+    uint32_t candidate = 0, candidate_age = 0, candidates = 0;
+    uint32_t confirmed = 0, confirmed_age = 0;
 
-    for (unsigned i = 0; i < STREAMS_MAX; i++) {
-        struct stream *stream = &sequential->streams[i];
-        struct stream **place = &oldest[stream->is_confirmed];
+    for (uint32_t i = 0; i < STREAMS_MAX; i++) {
+        const struct stream *stream = &sequential->streams[i];
+        uint32_t age = stream->is_used ? sequential->events - stream->used_at : UINT32_MAX;
+        bool is_oldest = age >= (stream->is_confirmed ? confirmed_age : candidate_age);
 
-        if (!stream->is_used)
-            return stream;
         candidates += !stream->is_confirmed;
-        if (*place == NULL || sequential->events - stream->used_at > sequential->events - (*place)->used_at)
-            *place = stream;
+        candidate = is_oldest && !stream->is_confirmed ? i : candidate;
+        candidate_age = is_oldest && !stream->is_confirmed ? age : candidate_age;
+        confirmed = is_oldest && stream->is_confirmed ? i : confirmed;
+        confirmed_age = is_oldest && stream->is_confirmed ? age : confirmed_age;
     }
-    return candidates >= CANDIDATES_MAX ? oldest[0] : oldest[1];
+    return &sequential->streams[candidates >= CANDIDATES_MAX || candidate_age == UINT32_MAX ? candidate : confirmed];
 }
 
 /* ---- events --------------------------------------------------------------------------------------------------- */
@@ -165,6 +169,14 @@ static struct stream *stream_find(struct sequential *sequential, const struct pr
     return confirmed_now != NULL ? confirmed_now : near;
 }
 
+static void stream_confirm(struct stream *stream, const struct prefetch_event *event, int32_t stride)
+{
+    stream->stride = stride;
+    stream->is_confirmed = true;
+    stream->last = event->page.index;
+    stream->frontier = event->page.index + (uint64_t)(int64_t)stride;
+}
+
 static void candidate_advance(struct stream *stream, const struct prefetch_event *event)
 {
     int32_t stride = candidate_stride(stream, event);
@@ -182,15 +194,12 @@ static void candidate_advance(struct stream *stream, const struct prefetch_event
         }
         return;
     }
-    stream->stride = stride;
-    stream->is_confirmed = true;
-    stream->last = event->page.index;
-    stream->frontier = event->page.index + (uint64_t)(int64_t)stride;
+    stream_confirm(stream, event, stride);
 }
 
-bool sequential_fault(void *state, const struct prefetch_event *event, uint32_t depth, struct prefetch_run *run)
+uint32_t sequential_fault(struct sequential *sequential, const struct prefetch_event *event, uint32_t depth,
+                          bool is_told, struct prefetch_run *run)
 {
-    struct sequential *sequential = state;
     struct stream *stream = stream_find(sequential, event);
 
     sequential->events++;
@@ -202,16 +211,22 @@ bool sequential_fault(void *state, const struct prefetch_event *event, uint32_t 
     } else {
         candidate_advance(stream, event);
     }
+    if (is_told && !stream->is_confirmed)
+        stream_confirm(stream, event, 1);
     stream->used_at = sequential->events;
-    if (stream->is_confirmed && depth > 0)
+    if (!stream->is_confirmed)
+        return 0;
+    stream->steps++;
+    if (is_told)
+        stream->window = depth;
+    if (depth > 0)
         stream_ask(stream, depth, run);
-    return stream->is_confirmed;
+    return stream->steps;
 }
 
-void sequential_covered(void *state, const struct prefetch_event *event, const struct prefetch_run *run)
+void sequential_covered(struct sequential *sequential, const struct prefetch_event *event,
+                        const struct prefetch_run *run)
 {
-    struct sequential *sequential = state;
-
     for (unsigned i = 0; i < STREAMS_MAX; i++) {
         struct stream *stream = &sequential->streams[i];
 
@@ -224,9 +239,8 @@ void sequential_covered(void *state, const struct prefetch_event *event, const s
 }
 
 /* A stream is known by where its run ends: nothing was asked for beyond that yet. */
-void sequential_cut(void *state, const struct prefetch_run *run, uint32_t count)
+void sequential_cut(struct sequential *sequential, const struct prefetch_run *run, uint32_t count)
 {
-    struct sequential *sequential = state;
     uint64_t end = run->first.index + (uint64_t)((int64_t)run->stride * run->count);
 
     for (unsigned i = 0; i < STREAMS_MAX; i++) {

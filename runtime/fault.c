@@ -116,11 +116,17 @@ static void fault_prefetch(struct node *node, struct page_id page, uint64_t now_
     }
 }
 
+static void fault_prefetch_run(struct node *node, const struct prefetch_run *run, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < run->count; i++)
+        fault_prefetch(node, page_of(run->first.index + (uint64_t)((int64_t)i * run->stride)), now_ns);
+}
+
 static void fault_one(struct node *node, const struct mmu_fault *fault, uint64_t now_ns)
 {
     bool is_write = fault->is_write || fault->kind == MMU_FAULT_WP;
     struct page_entry *entry = table_touch(node->pages, fault->page);
-    struct prefetch_run run = {.count = 0};
+    struct prefetch_plan plan;
 
     if (entry == NULL) {
         log_error("page %lu: no memory for its table entry; touching it raises SIGBUS", fault->page.index);
@@ -133,9 +139,9 @@ static void fault_one(struct node *node, const struct mmu_fault *fault, uint64_t
     } else if (!page_has(entry, WORD_POISONED) &&
                page_rights(entry) < (is_write ? ACCESS_WRITE : ACCESS_READ)) {
         fault_ask(node, fault, is_write, page_rights(entry) == ACCESS_READ, now_ns);
-        pager_predict(node->pager, fault->page, fault->thread, &run);
-        for (uint32_t i = 0; i < run.count; i++)
-            fault_prefetch(node, page_of(run.first.index + (uint64_t)((int64_t)i * run.stride)), now_ns);
+        pager_predict(node->pager, fault->page, fault->thread, &plan);
+        for (uint32_t i = 0; i < plan.runs_count; i++)
+            fault_prefetch_run(node, &plan.runs[i], now_ns);
         return;
     }
     pager_fault(node->pager, fault->page, is_write, fault->thread != 0 ? fault->thread : 1, now_ns);

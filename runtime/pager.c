@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AHEAD_PAGES 32 /* of a stream, read in one transfer */
+
 struct page_entry *pager_entry(struct pager *pager, struct page_id page)
 {
     return table_touch(pager->pages, page);
@@ -525,14 +527,22 @@ static int frames_create(struct pager *pager)
     return 0;
 }
 
+/* Temporal and signature predictors want each of their pages' first touch seen, which this pager cannot show yet. */
+static struct prefetch_config prefetch_config_of(const struct pager *pager)
+{
+    return (struct prefetch_config){
+        .depth_max = (uint32_t)pager->config.prefetch_pages,
+        .ahead_min = AHEAD_PAGES,
+        .fault_around = (uint32_t)pager->config.fault_around_pages,
+        .predictors = 1u << PREFETCH_STREAMS | 1u << PREFETCH_HINTS | 1u << PREFETCH_AROUND,
+    };
+}
+
 static int prefetch_create(struct pager *pager)
 {
-    struct prefetch_config config = {
-        .depth_max = (uint32_t)pager->config.prefetch_pages,
-        .fault_around = (uint32_t)pager->config.fault_around_pages,
-    };
+    const struct prefetch_config config = prefetch_config_of(pager);
     void *memory;
-    int error = os_pages_map(prefetch_bytes(), &memory);
+    int error = os_pages_map(prefetch_bytes(&config), &memory);
 
     if (error != 0)
         return error;
@@ -580,6 +590,8 @@ int pager_create(const struct pager_config *config, struct pager **ret_pager)
 
 void pager_destroy(struct pager *pager)
 {
+    const struct prefetch_config prefetching = prefetch_config_of(pager);
+
     for (unsigned i = 0; i < PAGER_FILLS_MAX; i++)
         if (pager->fills[i].pages_count != 0)
             tier_buffers_put(pager->buffers, pager->fills[i].transfer.memory, 1);
@@ -587,7 +599,7 @@ void pager_destroy(struct pager *pager)
         tier_buffers_destroy(pager->buffers);
     pager_limbo_destroy(pager);
     os_pages_unmap(pager->fresh, PAGER_FRESH_MAX * sizeof(*pager->fresh));
-    os_pages_unmap(pager->prefetch, prefetch_bytes());
+    os_pages_unmap(pager->prefetch, prefetch_bytes(&prefetching));
     os_pages_unmap(pager->notes, (size_t)pager->table_frames * sizeof(struct frame_note));
     os_pages_unmap(pager->placement, placement_bytes(&placement_segmented_fifo, pager->table_frames));
     os_pages_unmap(pager->frames, frames_bytes(pager->table_frames));
@@ -613,7 +625,8 @@ void pager_prefetch_counters(struct pager *pager, struct prefetch_counters *ret_
 /* Tables are reserved whole and charged as touched: frames in use, and slots in use. */
 uint64_t pager_metadata_bytes(const struct pager *pager)
 {
-    uint64_t bytes = sizeof(*pager) + prefetch_bytes() + table_bytes(pager->pages);
+    const struct prefetch_config prefetching = prefetch_config_of(pager);
+    uint64_t bytes = sizeof(*pager) + prefetch_bytes(&prefetching) + table_bytes(pager->pages);
 
     bytes += pager_frames_used(pager) * (frames_bytes(1024) / 1024 + sizeof(struct frame_note));
     for (int i = 0; i < TIERS; i++) {

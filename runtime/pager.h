@@ -89,7 +89,7 @@ uint64_t pager_metadata_bytes(const struct pager *pager);
 void pager_fault(struct pager *pager, struct page_id page, bool is_write, uint32_t thread, uint64_t start_ns);
 
 /* What the predictors expect after a fault on a page whose bytes are on another node. */
-void pager_predict(struct pager *pager, struct page_id page, uint32_t thread, struct prefetch_run *ret_run);
+void pager_predict(struct pager *pager, struct page_id page, uint32_t thread, struct prefetch_plan *ret_plan);
 
 /* ---- what the protocol asks (coherence/env.h) ------------------------------------------------------------------ */
 

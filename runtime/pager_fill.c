@@ -231,7 +231,6 @@ static bool fill_run(struct pager *pager, struct page_id first, unsigned pages_c
         .demanded = fault != NULL ? fault->page : PAGE_NONE,
         .start_ns = fault != NULL ? fault->start_ns : 0,
         .trigger = run != NULL && run->count > 0 ? run->trigger : PAGE_NONE,
-        .predictor = run != NULL ? run->predictor : 0,
         .is_write = fault != NULL && fault->is_write,
     };
     fill->transfer = (struct tier_transfer){
@@ -282,8 +281,8 @@ static unsigned prefetch_some(struct pager *pager, const struct prefetch_run *ru
     return length;
 }
 
-/* Pages that a predictor proposed, wherever they are now. */
-void pager_prefetch_start(struct pager *pager, const struct prefetch_run *run)
+/* true: all of the run is here or on its way. */
+static bool run_start(struct pager *pager, const struct prefetch_run *run)
 {
     uint32_t i = 0;
 
@@ -293,17 +292,75 @@ void pager_prefetch_start(struct pager *pager, const struct prefetch_run *run)
 
         if (length == 0) {
             prefetch_cut(pager->prefetch, run, i);
-            return;
+            return false;
         }
         i += length;
     }
+    return true;
 }
 
-void pager_predict(struct pager *pager, struct page_id page, uint32_t thread, struct prefetch_run *ret_run)
+/* Nothing is brought of the runs from this one on. */
+static void plan_cut(struct pager *pager, const struct prefetch_plan *plan, uint32_t from)
 {
-    ret_run->count = 0;
+    for (uint32_t i = from; i < plan->runs_count; i++)
+        prefetch_cut(pager->prefetch, &plan->runs[i], 0);
+}
+
+/* Pages that the predictors proposed, wherever they are now. */
+void pager_prefetch_start(struct pager *pager, const struct prefetch_plan *plan)
+{
+    uint32_t i = 0;
+
+    while (i < plan->runs_count && run_start(pager, &plan->runs[i]))
+        i++;
+    plan_cut(pager, plan, i + 1);
+}
+
+/* The page could be fetched: it has bytes, and they are neither in memory nor on their way. */
+static bool page_is_absent(const void *context, struct page_id page)
+{
+    struct pager *pager = (struct pager *)(uintptr_t)context;
+    struct page_entry *entry = table_find(pager->pages, page);
+
+    if (entry == NULL || page_rights(entry) == ACCESS_NONE)
+        return pager_is_shared(pager, page);
+    return page_where(entry) == WHERE_NVME || pager_where_is_near(page_where(entry));
+}
+
+static uint32_t pages_under_way(const struct pager *pager)
+{
+    uint32_t count = 0;
+
+    for (unsigned i = 0; i < PAGER_FILLS_MAX; i++)
+        if (!pager->fills[i].is_parked)
+            count += pager->fills[i].pages_count;
+    return count;
+}
+
+static void predict(struct pager *pager, struct page_id page, uint32_t thread, bool was_prefetched,
+                    struct prefetch_plan *ret_plan)
+{
+    const struct prefetch_view view = {page_is_absent, pager, pages_under_way(pager)};
+
+    ret_plan->runs_count = 0;
     if (thread != 0)
-        prefetch_fault(pager->prefetch, page, thread, false, ret_run);
+        prefetch_fault(pager->prefetch, page, thread, was_prefetched, &view, ret_plan);
+}
+
+void pager_predict(struct pager *pager, struct page_id page, uint32_t thread, struct prefetch_plan *ret_plan)
+{
+    predict(pager, page, thread, false, ret_plan);
+}
+
+/* The first touch of a page that was brought ahead. */
+static void predicted_touch(struct pager *pager, const struct stalled_fault *fault, bool is_late)
+{
+    struct prefetch_plan plan;
+
+    prefetch_used(pager->prefetch, fault->page, is_late);
+    pager->stats.prefetch_hits++;
+    predict(pager, fault->page, fault->thread, true, &plan);
+    pager_prefetch_start(pager, &plan);
 }
 
 /*
@@ -312,17 +369,19 @@ void pager_predict(struct pager *pager, struct page_id page, uint32_t thread, st
  */
 void pager_fill_start(struct pager *pager, struct page_id page, const struct stalled_fault *fault)
 {
-    struct prefetch_run run = {.count = 0};
+    struct prefetch_plan plan = {.runs_count = 0};
+    struct prefetch_run *run = &plan.runs[0];
     unsigned length = 1;
 
     if (fault != NULL)
-        pager_predict(pager, page, fault->thread, &run);
-    if (run.count > 0 && run.stride == 1 && run.first.index == page.index + 1) {
-        length = run.count + 1 < FIRST_READ_PAGES ? run.count + 1 : FIRST_READ_PAGES;
+        pager_predict(pager, page, fault->thread, &plan);
+    if (plan.runs_count > 0 && run->stride == 1 && run->first.index == page.index + 1) {
+        length = run->count + 1 < FIRST_READ_PAGES ? run->count + 1 : FIRST_READ_PAGES;
         length = length < pager_prefetch_room(pager) ? length : pager_prefetch_room(pager);
         length = run_length(pager, page, length > 0 ? length : 1);
     }
-    if (!fill_run(pager, page, length, fault, &run)) {
+    if (!fill_run(pager, page, length, fault, plan.runs_count > 0 ? run : NULL)) {
+        plan_cut(pager, &plan, 0);
         if (fault != NULL)
             pager_stall(pager, fault);
         else
@@ -331,10 +390,10 @@ void pager_fill_start(struct pager *pager, struct page_id page, const struct sta
     }
     pager->stats.prefetched_pages += length - 1;
     if (length > 1) {
-        run.first.index += length - 1;
-        run.count -= length - 1;
+        run->first.index += length - 1;
+        run->count -= length - 1;
     }
-    pager_prefetch_start(pager, &run);
+    pager_prefetch_start(pager, &plan);
 }
 
 static const char *fill_bytes(const struct fill *fill, unsigned i)
@@ -503,7 +562,7 @@ static void unpark_oldest(struct pager *pager)
 
         if (fill->pages_count == 0 || !fill->is_parked)
             continue;
-        prefetch_wasted(pager->prefetch, fill->predictor);
+        prefetch_wasted(pager->prefetch, fill->first);
         pager->stats.prefetch_unused++;
         pager_unpark(pager, fill, NULL);
         return;
@@ -539,7 +598,6 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
 {
     struct page_id page = fill->first;
     void *memory = fill->transfer.memory;
-    uint8_t predictor = fill->predictor;
 
     fill->is_parked = false;
     pager->parked_count--;
@@ -550,14 +608,8 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
     fill_deliver_some(pager, fill, 0, 1);
     fill->pages_count = 0;
     tier_buffers_put(pager->buffers, memory, 1);
-    if (fault != NULL && fault->thread != 0) {
-        struct prefetch_run run = {.count = 0};
-
-        prefetch_used(pager->prefetch, predictor);
-        pager->stats.prefetch_hits++;
-        prefetch_fault(pager->prefetch, page, fault->thread, true, &run);
-        pager_prefetch_start(pager, &run);
-    }
+    if (fault != NULL && fault->thread != 0)
+        predicted_touch(pager, fault, false);
 }
 
 /* Something in the run could not be read: find out which, one page at a time. */
@@ -636,7 +688,7 @@ static void join_fill(struct pager *pager, struct page_entry *entry, const struc
     fill->demanded = fault->page;
     fill->start_ns = fault->start_ns;
     fill->is_write = fault->is_write;
-    pager->stats.prefetch_hits++;
+    predicted_touch(pager, fault, true);
 }
 
 static int serve_in_memory(struct pager *pager, struct page_entry *entry, struct page_id page, bool is_write)
@@ -705,10 +757,10 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
     }
     record(pager, source, fault);
     if (pager_where_is_near(where) && fault != NULL) {
-        struct prefetch_run run;
+        struct prefetch_plan plan;
 
-        pager_predict(pager, page, fault->thread, &run);
-        pager_prefetch_start(pager, &run);
+        pager_predict(pager, page, fault->thread, &plan);
+        pager_prefetch_start(pager, &plan);
     }
     return true;
 }

@@ -32,7 +32,6 @@ struct fill {
     bool is_write;
     bool keeps_slots; /* the pages are mapped read-only, as far as they are not expected to be written */
     bool is_parked; /* read, and only the trigger is left: its touch tells that the run was worth it */
-    uint8_t predictor;
     bool cancelled[PAGER_RUN_MAX];
 };
 
@@ -175,7 +174,7 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
 void pager_stall(struct pager *pager, const struct stalled_fault *fault);
 uint32_t pager_frames_used(const struct pager *pager);
 unsigned pager_prefetch_room(const struct pager *pager);
-void pager_prefetch_start(struct pager *pager, const struct prefetch_run *run);
+void pager_prefetch_start(struct pager *pager, const struct prefetch_plan *plan);
 int pager_private_register_some(struct pager *pager);
 
 /* pager_new.c */

@@ -260,10 +260,11 @@ void pager_private_kept_set(struct pager *pager, uint64_t pages_count)
 
 void pager_private_bring(struct pager *pager, struct page_id first, uint64_t pages_count)
 {
-    struct prefetch_run run = {.first = first, .stride = 1, .trigger = PAGE_NONE};
+    uint32_t count = pages_count < PAGER_RUN_MAX ? (uint32_t)pages_count : PAGER_RUN_MAX;
+    const struct prefetch_plan plan = {
+        .runs_count = 1, .runs = {{.first = first, .trigger = PAGE_NONE, .count = count, .stride = 1}}};
 
-    run.count = pages_count < PAGER_RUN_MAX ? (uint32_t)pages_count : PAGER_RUN_MAX;
-    pager_prefetch_start(pager, &run);
+    pager_prefetch_start(pager, &plan);
 }
 
 /* ---- fork ------------------------------------------------------------------------------------------------------ */
