@@ -5,10 +5,11 @@
  * The pager tells the policy what it sees; the policy answers which frames to unmap (limbo) and which to evict.
  * Policies:
  *
- *   placement_segmented_fifo  new pages enter a FIFO of mapped frames; its head is unmapped into limbo; a touch in
- * limbo puts the page back at the tail; the head of limbo is evicted ("VMS": Turner, Levy: Segmented FIFO page
- * replacement, SIGMETRICS 1981) placement_arms            LRU, S3-FIFO or LIRS with one of several shares on trial,
- * chosen by miniature simulations of all of them; ghosts of evicted pages (docs/POLICY.md)
+ * - placement_segmented_fifo: new pages enter a FIFO of mapped frames; its head is unmapped into limbo; a touch in
+ *   limbo puts the page back at the tail; the head of limbo is evicted ("VMS": Turner, Levy: Segmented FIFO page
+ *   replacement, SIGMETRICS 1981).
+ * - placement_arms: LRU, S3-FIFO or LIRS with one of several shares on trial, chosen by miniature simulations of all of
+ *   them; ghosts of evicted pages.
  */
 #ifndef TIERMESH_TIERS_PLACEMENT_H
 #define TIERMESH_TIERS_PLACEMENT_H
