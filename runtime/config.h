@@ -22,6 +22,7 @@ struct dsm_config {
     char loop[16];               /* auto, io_uring, epoll */
     char bind[64]; /* numeric address */
     char log[16];
+    char policy[8];              /* fifo, arms */
     uint64_t window_shared_bytes;
     uint64_t window_private_bytes;
     uint64_t window_base;        /* 0: agreed with the other nodes */

@@ -45,12 +45,29 @@ bool pager_want_writable(struct pager *pager, const struct page_entry *entry, bo
     return is_write || !page_has(entry, WORD_CLEAN);
 }
 
-void pager_frame_put(struct pager *pager, struct page_entry *entry)
+const struct placement_ops *pager_policy_of(const char *name)
+{
+    return strcmp(name, "arms") == 0 ? &placement_arms : &placement_segmented_fifo;
+}
+
+static void frame_put(struct pager *pager, struct page_entry *entry)
 {
     if (pager_note(pager, entry)->limbo != 0)
         pager_limbo_clear(pager, frames_page(pager->frames, (struct frame_id){entry->place}), 1);
     *pager_note(pager, entry) = (struct frame_note){.clean_slot = UINT32_MAX};
     frames_put(pager->frames, (struct frame_id){entry->place});
+}
+
+void pager_frame_put(struct pager *pager, struct page_entry *entry)
+{
+    placement_forgotten(pager->placement, pager->frames, (struct frame_id){entry->place});
+    frame_put(pager, entry);
+}
+
+void pager_frame_left(struct pager *pager, struct page_entry *entry)
+{
+    placement_evicted(pager->placement, pager->frames, (struct frame_id){entry->place});
+    frame_put(pager, entry);
 }
 
 static void memory_release(struct pager *pager, struct page_id page, struct page_entry *entry)
@@ -514,11 +531,11 @@ static int frames_create(struct pager *pager)
         return error;
     pager->frames = memory;
     frames_init(pager->frames, pager->table_frames);
-    error = os_pages_map(placement_bytes(&placement_segmented_fifo, pager->table_frames), &memory);
+    error = os_pages_map(placement_bytes(pager->config.policy, pager->table_frames), &memory);
     if (error != 0)
         return error;
     pager->placement = memory;
-    placement_init(pager->placement, &placement_segmented_fifo, pager->table_frames, pager->budget_frames,
+    placement_init(pager->placement, pager->config.policy, pager->table_frames, pager->budget_frames,
                    &pager->config.cost);
     error = os_pages_map(notes_bytes, &memory);
     if (error != 0)
@@ -561,6 +578,8 @@ int pager_create(const struct pager_config *config, struct pager **ret_pager)
         return error;
     pager = memory;
     pager->config = *config;
+    if (config->policy == NULL)
+        pager->config.policy = &placement_segmented_fifo;
     pager->mmu = config->mmu;
     pager->window = config->window;
     pager->pages = config->pages;
@@ -601,7 +620,7 @@ void pager_destroy(struct pager *pager)
     os_pages_unmap(pager->fresh, PAGER_FRESH_MAX * sizeof(*pager->fresh));
     os_pages_unmap(pager->prefetch, prefetch_bytes(&prefetching));
     os_pages_unmap(pager->notes, (size_t)pager->table_frames * sizeof(struct frame_note));
-    os_pages_unmap(pager->placement, placement_bytes(&placement_segmented_fifo, pager->table_frames));
+    os_pages_unmap(pager->placement, placement_bytes(pager->config.policy, pager->table_frames));
     os_pages_unmap(pager->frames, frames_bytes(pager->table_frames));
     os_pages_unmap(pager, sizeof(*pager));
 }

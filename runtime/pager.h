@@ -69,10 +69,14 @@ struct pager_config {
     struct table *pages;
     struct tier *tiers[TIERS];
     struct placement_cost cost;
+    const struct placement_ops *policy; /* NULL: segmented FIFO */
     struct pager_user user;
 };
 
 struct pager;
+
+/* By the name that option policy has. */
+const struct placement_ops *pager_policy_of(const char *name);
 
 int pager_create(const struct pager_config *config, struct pager **ret_pager) MUST_USE;
 /* No transfer may be in flight (pager_is_transferring); the loop may still run until then. */

@@ -154,7 +154,7 @@ static void clean_left(struct pager *pager, struct page_id page)
     struct page_entry *entry = pager_entry(pager, page);
     uint32_t slot = pager_note(pager, entry)->clean_slot;
 
-    pager_frame_put(pager, entry);
+    pager_frame_left(pager, entry);
     pager_slot_set(pager, entry, TIER_NVME, slot);
     page_word_change(entry, WORD_CLEAN | WORD_WRITABLE, 0);
     pager->stats.dropped_pages++;
@@ -298,7 +298,7 @@ static void page_left(struct pager *pager, struct page_id page, enum tier_kind t
 {
     struct page_entry *entry = pager_entry(pager, page);
 
-    pager_frame_put(pager, entry);
+    pager_frame_left(pager, entry);
     pager_slot_set(pager, entry, tier, slot);
     page_word_change(entry, WORD_WRITABLE | WORD_CLEAN, 0);
     pager->stats.moves[DSM_TIER_DDR][tier]++;
@@ -602,15 +602,18 @@ static unsigned round_size(const struct pager *pager, const struct placement_que
 }
 
 /*
- * Twice as many come into limbo as leave it, until it is full. Not while the budget shrinks: others wait for the
- * memory, so what is oldest leaves at once.
+ * Twice as many come into limbo as leave it, until the policy has what it wants there. Not while the budget shrinks:
+ * others wait for the memory, so what is oldest leaves at once.
  */
 static void limbo_fill(struct pager *pager, unsigned wanted)
 {
-    uint32_t target = wanted + (pager->is_shrinking ? 0 : pager->marks.limbo_target);
+    for (int i = 0; i < 2; i++) {
+        uint32_t more = pager->is_shrinking ? 0 : placement_unmap_wanted(pager->placement, pager->frames);
 
-    for (int i = 0; i < 2 && frames_count(pager->frames, FRAME_LIMBO) < target; i++)
+        if (more == 0 && frames_count(pager->frames, FRAME_LIMBO) >= wanted)
+            return;
         unmap_some(pager);
+    }
 }
 
 unsigned pager_evict_some(struct pager *pager, unsigned wanted)

@@ -118,7 +118,7 @@ static int leaving_private_serve(struct pager *pager, struct page_id page, struc
     note->eviction = 0;
     page_set_where(entry, WHERE_MAPPED, frame.index);
     page_word_change(entry, 0, WORD_WRITABLE);
-    placement_inserted(pager->placement, pager->frames, frame, false);
+    placement_soft_hit(pager->placement, pager->frames, frame);
     return mmu_copy(pager->mmu, page, 1, bytes + i * PAGE_BYTES, true);
 }
 

@@ -150,7 +150,8 @@ bool pager_is_shared(const struct pager *pager, struct page_id page);
 void pager_fail(struct pager *pager, struct page_id page, const char *why);
 struct frame_note *pager_note(struct pager *pager, const struct page_entry *entry);
 bool pager_want_writable(struct pager *pager, const struct page_entry *entry, bool is_write);
-void pager_frame_put(struct pager *pager, struct page_entry *entry);
+void pager_frame_put(struct pager *pager, struct page_entry *entry);  /* the page is freed, or another node's now */
+void pager_frame_left(struct pager *pager, struct page_entry *entry); /* its bytes are elsewhere */
 void pager_release_bytes(struct pager *pager, struct page_id page, struct page_entry *entry);
 
 /* pager_slots.c */

@@ -13,7 +13,8 @@
 
 #include <string.h>
 
-#define SEARCH_MAX 1024u /* places that are looked at for a free one */
+#define SEARCH_MAX  1024u /* places that are looked at for a free one */
+#define LIMBO_SHARE 2u    /* of the frames: the places; policies want three tenths at most */
 
 void *pager_limbo_address(const struct pager *pager, uint32_t place)
 {
@@ -30,7 +31,7 @@ uint32_t pager_limbo_place(struct pager *pager, struct page_id page)
 /* Without an area there is no limbo, and all else works. */
 int pager_limbo_create(struct pager *pager)
 {
-    uint32_t places = pager->table_frames / 4 + PAGER_BATCH;
+    uint32_t places = pager->table_frames / LIMBO_SHARE + PAGER_BATCH;
     void *memory;
     int error;
 
@@ -51,10 +52,10 @@ void pager_limbo_destroy(struct pager *pager)
     os_pages_unmap(pager->limbo_taken, pager->limbo_places);
 }
 
-/* Consecutive free places, `wanted` at most. Twice the target are in play: the ring seldom meets a taken one. */
+/* Consecutive free places, `wanted` at most. More are in play than a policy fills: the ring seldom meets a used one. */
 static unsigned places_take(struct pager *pager, unsigned wanted, uint32_t *ret_first)
 {
-    uint32_t in_play = 2 * pager->marks.limbo_target + 2 * PAGER_BATCH;
+    uint32_t in_play = pager->wanted_frames / LIMBO_SHARE + 2 * PAGER_BATCH;
     unsigned count = 0;
 
     if (in_play > pager->limbo_places)

@@ -265,6 +265,7 @@ static int pager_make(struct private_shard *shard)
     struct pager_config config = {
         .ddr_bytes = managed_context.budget_bytes[TIER_DDR],
         .ddr_max_bytes = machine_bytes(),
+        .policy = pager_policy_of(managed_context.config.policy),
         .prefetch_pages = managed_context.config.prefetch_pages,
         .fault_around_pages = managed_context.config.fault_around_pages,
         .loop = shard->loop,

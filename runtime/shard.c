@@ -60,6 +60,7 @@ static int memory_open(struct node *node)
 {
     struct pager_config config = {
         .ddr_bytes = node->config.ddr_bytes,
+        .policy = pager_policy_of(node->config.policy),
         .prefetch_pages = node->config.prefetch_pages,
         .fault_around_pages = node->config.fault_around_pages,
         .loop = node->loop,

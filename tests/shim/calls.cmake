@@ -18,6 +18,10 @@ foreach(source ${traps})
         tiermesh_test(NAME ${trap}_copying COMMAND ${trap}_native LABELS shim long TIMEOUT 300
             ENVIRONMENT ${trap_budget} DSM_UFFD_MOVE=off LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
     endif()
+    if(trap MATCHES "trap_(map|remap|fork)")
+        tiermesh_test(NAME ${trap}_arms COMMAND ${trap}_native LABELS shim TIMEOUT 300
+            ENVIRONMENT ${trap_budget} DSM_POLICY=arms LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
+    endif()
     tiermesh_test(NAME ${trap}_nvme LABELS shim long TIMEOUT 300
         COMMAND dsmrun --ddr 4M --nvme 512M:${CMAKE_BINARY_DIR} --summary off -- $<TARGET_FILE:${trap}_native>
         ENVIRONMENT TRAP_PRESSURE=10 TRAP_EVICTS=1)
