@@ -57,7 +57,7 @@ struct prefetch_config {
 
 struct prefetch; /* prefetch_bytes() of caller memory, no pointer inside */
 
-/* About 16 bytes for each entry of the history and 64 KiB. */
+/* 10 bytes for each entry of the history and 177 KiB. */
 size_t prefetch_bytes(const struct prefetch_config *config);
 void prefetch_init(struct prefetch *prefetch, const struct prefetch_config *config);
 
