@@ -93,11 +93,34 @@ static unsigned unmap_run(struct pager *pager, const struct frame_id *frames, un
     return run;
 }
 
+/*
+ * The newest mapped pages stay: a thread must get to the page that it faulted on before that is unmapped again, or it
+ * faults for ever. Not while somebody waits for room, who may need one of them to go. Returns how many are left.
+ */
+static unsigned newest_keep(const struct pager *pager, struct frame_id *frames, unsigned count)
+{
+    uint32_t mapped = frames_count(pager->frames, FRAME_MAPPED) + frames_count(pager->frames, FRAME_TRIAL);
+    uint32_t kept = pager->stalls_count == 0 ? pager->marks.low : 0;
+    uint32_t spare = mapped > kept ? mapped - kept : 0;
+    unsigned left = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        bool is_cold = frames_list(pager->frames, frames[i]) == FRAME_COLD;
+
+        if (!is_cold && spare == 0)
+            continue;
+        spare -= !is_cold;
+        frames[left++] = frames[i];
+    }
+    return left;
+}
+
 static void unmap_some(struct pager *pager)
 {
     struct frame_id frames[PAGER_BATCH];
     unsigned count = placement_unmap(pager->placement, pager->frames, frames, PAGER_BATCH);
 
+    count = newest_keep(pager, frames, count);
     for (unsigned i = 0; i < count;)
         i += unmap_run(pager, &frames[i], count - i);
 }
