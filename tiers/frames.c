@@ -141,6 +141,18 @@ struct frame_id frames_next(const struct frames *frames, struct frame_id frame)
     return (struct frame_id){frames->entries[frame.index].next};
 }
 
+unsigned frames_heads(const struct frames *frames, enum frame_list list, struct frame_id *frames_out, unsigned wanted)
+{
+    struct frame_id frame = frames_head(frames, list);
+    unsigned count = 0;
+
+    while (count < wanted && frame.index != FRAME_NONE.index) {
+        frames_out[count++] = frame;
+        frame = frames_next(frames, frame);
+    }
+    return count;
+}
+
 uint32_t frames_count(const struct frames *frames, enum frame_list list)
 {
     ASSERT(list < FRAME_LISTS);

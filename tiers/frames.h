@@ -44,6 +44,8 @@ void frames_push_tail(struct frames *frames, struct frame_id frame, enum frame_l
 /* FRAME_NONE: the list is empty, or the frame is its last. FRAME_FREE has no order to walk. */
 struct frame_id frames_head(const struct frames *frames, enum frame_list list);
 struct frame_id frames_next(const struct frames *frames, struct frame_id frame);
+/* Up to `wanted` frames of the list, from its head on. Returns how many. */
+unsigned frames_heads(const struct frames *frames, enum frame_list list, struct frame_id *frames_out, unsigned wanted);
 uint32_t frames_count(const struct frames *frames, enum frame_list list);
 
 #endif

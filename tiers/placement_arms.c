@@ -336,19 +336,6 @@ static void chooser_resized(struct placement *placement)
 /* ---- into limbo -----------------------------------------------------------------------------------------------------
  */
 
-static unsigned heads_list(const struct frames *frames, enum frame_list list, struct frame_id *frames_out,
-                           unsigned wanted)
-{
-    struct frame_id frame = frames_head(frames, list);
-    unsigned count = 0;
-
-    while (count < wanted && frame.index != FRAME_NONE.index) {
-        frames_out[count++] = frame;
-        frame = frames_next(frames, frame);
-    }
-    return count;
-}
-
 static uint32_t least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
@@ -399,17 +386,18 @@ static unsigned unmap_list(struct chooser *chooser, struct frames *frames, struc
 {
     uint32_t cold_excess = excess_of(frames, FRAME_COLD, cold_allowed(chooser));
     uint32_t trial_excess = excess_of(frames, FRAME_TRIAL, trial_allowed(chooser, frames));
-    unsigned cold = heads_list(frames, FRAME_COLD, frames_out, least(cold_excess, wanted));
-    unsigned trial = heads_list(frames, FRAME_TRIAL, frames_out + cold, least(trial_excess, wanted - cold));
-    unsigned count = cold + trial + heads_list(frames, FRAME_MAPPED, frames_out + cold + trial, wanted - cold - trial);
+    unsigned cold = frames_heads(frames, FRAME_COLD, frames_out, least(cold_excess, wanted));
+    unsigned trial = frames_heads(frames, FRAME_TRIAL, frames_out + cold, least(trial_excess, wanted - cold));
+    unsigned count = cold + trial;
 
+    count += frames_heads(frames, FRAME_MAPPED, frames_out + count, wanted - count);
     if (count == wanted || (cold > 0 && trial > 0))
         return count;
     /* Few are mapped. Of the other two lists, what was not named above; the next call has the rest. */
     if (trial == 0)
-        count += heads_list(frames, FRAME_TRIAL, frames_out + count, wanted - count);
+        count += frames_heads(frames, FRAME_TRIAL, frames_out + count, wanted - count);
     if (cold == 0)
-        count += heads_list(frames, FRAME_COLD, frames_out + count, wanted - count);
+        count += frames_heads(frames, FRAME_COLD, frames_out + count, wanted - count);
     return count;
 }
 

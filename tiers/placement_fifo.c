@@ -26,19 +26,6 @@ static void fifo_soft_hit(struct placement *placement, struct frames *frames, st
     frames_push_tail(frames, frame, FRAME_MAPPED);
 }
 
-static unsigned heads_list(const struct frames *frames, enum frame_list list, struct frame_id *frames_out,
-                           unsigned wanted)
-{
-    struct frame_id frame = frames_head(frames, list);
-    unsigned count = 0;
-
-    while (count < wanted && frame.index != FRAME_NONE.index) {
-        frames_out[count++] = frame;
-        frame = frames_next(frames, frame);
-    }
-    return count;
-}
-
 static unsigned cold_excess(const struct placement *placement, const struct frames *frames)
 {
     uint32_t share = placement_frames_max(placement) / COLD_SHARE;
@@ -53,14 +40,14 @@ static unsigned fifo_unmap(struct placement *placement, struct frames *frames, s
                            unsigned wanted)
 {
     unsigned excess = cold_excess(placement, frames);
-    unsigned cold = heads_list(frames, FRAME_COLD, frames_out, excess < wanted ? excess : wanted);
-    unsigned mapped = heads_list(frames, FRAME_MAPPED, frames_out + cold, wanted - cold);
+    unsigned cold = frames_heads(frames, FRAME_COLD, frames_out, excess < wanted ? excess : wanted);
+    unsigned mapped = frames_heads(frames, FRAME_MAPPED, frames_out + cold, wanted - cold);
 
     if (cold + mapped == wanted)
         return wanted;
     /* The mapped ones are all there are: put them behind the cold ones, which are listed again from the head. */
-    cold = heads_list(frames, FRAME_COLD, frames_out, wanted - mapped);
-    return cold + heads_list(frames, FRAME_MAPPED, frames_out + cold, mapped);
+    cold = frames_heads(frames, FRAME_COLD, frames_out, wanted - mapped);
+    return cold + frames_heads(frames, FRAME_MAPPED, frames_out + cold, mapped);
 }
 
 static uint32_t fifo_unmap_wanted(const struct placement *placement, const struct frames *frames)
@@ -75,7 +62,7 @@ static unsigned fifo_evict(struct placement *placement, struct frames *frames, s
                            unsigned wanted)
 {
     (void)placement;
-    return heads_list(frames, FRAME_LIMBO, frames_out, wanted);
+    return frames_heads(frames, FRAME_LIMBO, frames_out, wanted);
 }
 
 const struct placement_ops placement_segmented_fifo = {
