@@ -6,13 +6,12 @@
  * other one tried for an epoch now and then, less often the more often it loses.
  */
 #include "runtime/affine.h"
+#include "base/textfile.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define EPOCH_FAULTS   256u
 #define SAME_THREAD    (EPOCH_FAULTS - EPOCH_FAULTS / 8)
@@ -27,19 +26,14 @@
 /* Field 39 of its stat: the processor that it last ran on; AFFINE_FREE: it is gone. */
 static int processor_of(uint32_t thread)
 {
+    char path[64];
     char text[1024];
     const char *at;
-    ssize_t size;
-    int fd;
     int processor = AFFINE_FREE;
 
-    snprintf(text, sizeof(text), "/proc/self/task/%u/stat", thread);
-    fd = open(text, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    snprintf(path, sizeof(path), "/proc/self/task/%u/stat", thread);
+    if (text_read(path, text, sizeof(text)) != 0)
         return AFFINE_FREE;
-    size = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    text[size > 0 ? size : 0] = '\0';
     at = strrchr(text, ')'); /* the name before may hold anything */
     for (int field = 2; at != NULL && field < 39; field++)
         at = strchr(at + 1, ' ');
@@ -164,7 +158,6 @@ void affine_init(struct affine *affine, bool is_on)
 
 static void epoch_begin(struct affine *affine, uint32_t thread, uint64_t now_ns)
 {
-    affine->faults = 0;
     affine->by_thread = 0;
     affine->epoch_ns = now_ns;
     if (affine->thread != thread)
