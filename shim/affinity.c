@@ -80,25 +80,20 @@ SETTLED(int, execveat,
             (ret_array)[i] = va_arg(list, char *);                                                                     \
     } while (0)
 
-SHIM_EXPORT int execl(const char *path, const char *argument, ...)
-{
-    char **arguments;
-    va_list list;
+/* `name` with its arguments as a list is `call` with an array. */
+#define LISTED(name, call)                                                                                             \
+    SHIM_EXPORT int name(const char *program, const char *argument, ...)                                               \
+    {                                                                                                                  \
+        char **arguments;                                                                                              \
+        va_list list;                                                                                                  \
+                                                                                                                       \
+        LIST_TAKE(argument, argument, arguments, list);                                                                \
+        va_end(list);                                                                                                  \
+        return call(program, arguments);                                                                               \
+    }
 
-    LIST_TAKE(argument, argument, arguments, list);
-    va_end(list);
-    return execv(path, arguments);
-}
-
-SHIM_EXPORT int execlp(const char *file, const char *argument, ...)
-{
-    char **arguments;
-    va_list list;
-
-    LIST_TAKE(argument, argument, arguments, list);
-    va_end(list);
-    return execvp(file, arguments);
-}
+LISTED(execl, execv)
+LISTED(execlp, execvp)
 
 SHIM_EXPORT int execle(const char *path, const char *argument, ...)
 {
