@@ -13,13 +13,19 @@ struct random {
     uint64_t state;
 };
 
-static inline uint64_t random_next(struct random *random)
-{
-    uint64_t z = random->state += 0x9e3779b97f4a7c15U;
+#define RANDOM_STEP 0x9e3779b97f4a7c15U
 
+/* The last step by itself: a bijection that spreads each bit over all. */
+static inline uint64_t random_mix(uint64_t z)
+{
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
     z = (z ^ z >> 27) * 0x94d049bb133111ebU;
     return z ^ z >> 31;
+}
+
+static inline uint64_t random_next(struct random *random)
+{
+    return random_mix(random->state += RANDOM_STEP);
 }
 
 /* Uniform in 0 .. bound-1; bound > 0. The bias of the multiplication is below bound / 2^32. */

@@ -9,6 +9,7 @@
 #ifndef TIERMESH_TIERS_GHOSTS_H
 #define TIERMESH_TIERS_GHOSTS_H
 
+#include "base/random.h"
 #include "base/types.h"
 
 struct ghosts; /* ghosts_bytes() of zeroed memory, aligned to 64, no pointer inside */
@@ -26,14 +27,10 @@ bool ghosts_take(struct ghosts *ghosts, uint64_t hash, struct ghost *ret_ghost);
 /* Looks at the next line and drops what was touched more than `age_max` before `now`. */
 void ghosts_sweep(struct ghosts *ghosts, uint32_t now, uint32_t age_max);
 
-/* A page's hash: a bijection, so that samples and ghosts may stand for pages (splitmix64's last step). */
+/* A page's hash: a bijection, so that samples and ghosts may stand for pages. */
 static inline uint64_t page_hash(struct page_id page)
 {
-    uint64_t z = page.index + 0x9e3779b97f4a7c15u;
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return random_mix(page.index + RANDOM_STEP);
 }
 
 #endif
