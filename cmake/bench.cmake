@@ -29,17 +29,6 @@ add_executable(bench_rivals ${bench}/rivals.c)
 target_link_libraries(bench_rivals PRIVATE tm_bench)
 set_target_properties(bench_rivals PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 
-# Traces through the policies and predictors as they are shipped. tm_replay is the program without main(), for tests.
-file(GLOB replay_sources CONFIGURE_DEPENDS ${bench}/replay/*.c)
-list(REMOVE_ITEM replay_sources ${bench}/replay/replay.c)
-add_library(tm_replay STATIC ${replay_sources})
-target_include_directories(tm_replay PUBLIC ${CMAKE_SOURCE_DIR})
-target_link_libraries(tm_replay PUBLIC tm_tiers tm_prefetch tm_base PkgConfig::ZSTD)
-add_executable(tiermesh-replay ${bench}/replay/replay.c)
-target_link_libraries(tiermesh-replay PRIVATE tm_replay)
-set_target_properties(tiermesh-replay PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
-install(TARGETS tiermesh-replay RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-
 if(TARGET tiermesh-preload)
     add_executable(bench_alloc_heavy ${bench}/alloc_heavy.c)
     target_link_libraries(bench_alloc_heavy PRIVATE Threads::Threads)

@@ -55,6 +55,7 @@ struct arms {
     uint32_t now;
     uint32_t round_touches, round_differences;
     enum arm choice;
+    uint32_t protected_max[ARMS];
     uint16_t s3_clock; /* evictions from the small list */
     struct ends recency;
     struct ends lists[ARMS][2];
@@ -106,9 +107,11 @@ void arms_resize(struct arms *arms, uint32_t frames)
     arms->recency = (struct ends){NONE, NONE, 0};
     memset(arms->heads, 0xff, sizeof(arms->heads));
     memset(arms->counts, 0, sizeof(arms->counts));
-    for (unsigned i = 0; i < ARMS; i++)
+    for (unsigned i = 0; i < ARMS; i++) {
+        arms->protected_max[i] = arms->frames - arm_trial_frames((enum arm)i, arms->frames);
         for (unsigned list = 0; list < 2; list++)
             arms->lists[i][list] = (struct ends){NONE, NONE, 0};
+    }
 }
 
 void arms_init(struct arms *arms, uint32_t frames)
@@ -208,7 +211,7 @@ static void lirs_protect(struct arms *arms, enum arm arm, uint16_t page, uint32_
 /* LRU is LIRS with nothing on trial. is_known: the page was touched before, at `touched`. */
 static bool lirs_touch(struct arms *arms, enum arm arm, uint16_t page, bool is_known, uint32_t touched)
 {
-    uint32_t protected_max = arms->frames - arm_trial_frames(arm, arms->frames);
+    uint32_t protected_max = arms->protected_max[arm];
     bool is_hit = is_resident(arms, arm, page), protect;
 
     if (is_hit && cell_of(arms, arm, page)->list == LIST_MAIN) {

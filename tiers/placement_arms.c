@@ -63,6 +63,8 @@ struct ends {
 
 struct chooser {
     uint32_t frames;
+    enum arm arm; /* the choice, and what it protects at most */
+    uint32_t protected_max;
     uint32_t now;        /* touches that were seen */
     uint32_t s3_clock;   /* evictions from the small list */
     uint32_t credit;     /* for unmapping, in parts */
@@ -101,19 +103,6 @@ static struct ghosts *ghosts_of(struct chooser *chooser)
 static struct arms *arms_of(struct chooser *chooser)
 {
     return (struct arms *)(void *)((char *)chooser + chooser->arms_offset);
-}
-
-static void chooser_init(struct placement *placement, uint32_t frames_table)
-{
-    struct chooser *chooser = chooser_of(placement);
-
-    chooser->frames = placement_frames_max(placement);
-    for (unsigned list = 0; list < LISTS; list++)
-        chooser->lists[list] = (struct ends){NONE, NONE, 0};
-    chooser->arms_offset = nodes_bytes(frames_table);
-    chooser->ghosts_offset = chooser->arms_offset + aligned(arms_bytes());
-    arms_init(arms_of(chooser), chooser->frames);
-    ghosts_init(ghosts_of(chooser), (uint64_t)GHOSTS_SHARE * frames_table);
 }
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
@@ -168,13 +157,15 @@ static bool is_on(const struct chooser *chooser, uint32_t index, enum list list)
 /* ---- LIRS and LRU ---------------------------------------------------------------------------------------------------
  */
 
-static uint32_t protected_max(struct chooser *chooser)
+/* After another choice or budget. */
+static void choice_take(struct chooser *chooser)
 {
     enum arm arm = arms_choice(arms_of(chooser));
 
-    if (arm == ARM_S3_FIFO) /* kept up as well as may be, until it is needed */
+    chooser->arm = arm;
+    if (arm == ARM_S3_FIFO) /* LIRS is kept up as well as may be, until it is needed */
         arm = ARM_LIRS_10;
-    return chooser->frames - arm_trial_frames(arm, chooser->frames);
+    chooser->protected_max = chooser->frames - arm_trial_frames(arm, chooser->frames);
 }
 
 static bool is_in_stack(const struct chooser *chooser, uint32_t touched)
@@ -187,7 +178,7 @@ static bool is_in_stack(const struct chooser *chooser, uint32_t touched)
 /* At most two a touch: after another choice the lists follow within as many touches as there are frames. */
 static void protected_trim(struct chooser *chooser)
 {
-    uint32_t most = protected_max(chooser);
+    uint32_t most = chooser->protected_max;
 
     for (unsigned i = 0; i < 2 && chooser->lists[LIST_PROTECTED].count > most; i++)
         node_move(chooser, chooser->lists[LIST_PROTECTED].head, LIST_TRIAL);
@@ -196,7 +187,7 @@ static void protected_trim(struct chooser *chooser)
 /* known: the page was touched before, at `touched`. */
 static void lirs_touch(struct chooser *chooser, uint32_t index, bool is_known, uint32_t touched)
 {
-    uint32_t most = protected_max(chooser);
+    uint32_t most = chooser->protected_max;
     const struct ends *lists = chooser->lists;
     bool is_filling = lists[LIST_PROTECTED].count + lists[LIST_TRIAL].count < most;
     bool protect = most == chooser->frames || is_on(chooser, index, LIST_PROTECTED) ||
@@ -223,8 +214,7 @@ static void times_sweep(struct chooser *chooser)
 
 static void frame_list_set(struct chooser *chooser, struct frames *frames, struct frame_id frame)
 {
-    enum arm arm = arms_choice(arms_of(chooser));
-    bool is_trial = is_on(chooser, frame.index, arm == ARM_S3_FIFO ? LIST_SMALL : LIST_TRIAL);
+    bool is_trial = is_on(chooser, frame.index, chooser->arm == ARM_S3_FIFO ? LIST_SMALL : LIST_TRIAL);
 
     frames_push_tail(frames, frame, is_trial ? FRAME_TRIAL : FRAME_MAPPED);
 }
@@ -254,7 +244,8 @@ static void page_demanded(struct chooser *chooser, struct frames *frames, struct
     node->hits = 0;
     node_move(chooser, frame.index, is_main ? LIST_MAIN : LIST_SMALL);
     lirs_touch(chooser, frame.index, is_ghost, ghost.touched);
-    (void)arms_touch(arms_of(chooser), hash);
+    if (arms_touch(arms_of(chooser), hash))
+        choice_take(chooser);
     times_sweep(chooser);
     frame_list_set(chooser, frames, frame);
 }
@@ -290,7 +281,8 @@ static void chooser_soft_hit(struct placement *placement, struct frames *frames,
     chooser->now++;
     node->hits = (uint8_t)(node->hits < 3 ? node->hits + 1 : 3);
     lirs_touch(chooser, frame.index, true, node->touched);
-    (void)arms_touch(arms_of(chooser), hash);
+    if (arms_touch(arms_of(chooser), hash))
+        choice_take(chooser);
     frame_list_set(chooser, frames, frame);
 }
 
@@ -325,12 +317,27 @@ static void chooser_forgotten(struct placement *placement, const struct frames *
     node_forget(chooser, frame.index);
 }
 
+static void chooser_init(struct placement *placement, uint32_t frames_table)
+{
+    struct chooser *chooser = chooser_of(placement);
+
+    chooser->frames = placement_frames_max(placement);
+    for (unsigned list = 0; list < LISTS; list++)
+        chooser->lists[list] = (struct ends){NONE, NONE, 0};
+    chooser->arms_offset = nodes_bytes(frames_table);
+    chooser->ghosts_offset = chooser->arms_offset + aligned(arms_bytes());
+    arms_init(arms_of(chooser), chooser->frames);
+    choice_take(chooser);
+    ghosts_init(ghosts_of(chooser), (uint64_t)GHOSTS_SHARE * frames_table);
+}
+
 static void chooser_resized(struct placement *placement)
 {
     struct chooser *chooser = chooser_of(placement);
 
     chooser->frames = placement_frames_max(placement);
     arms_resize(arms_of(chooser), chooser->frames);
+    choice_take(chooser);
 }
 
 /* ---- into limbo -----------------------------------------------------------------------------------------------------
@@ -357,7 +364,7 @@ static uint32_t cold_allowed(const struct chooser *chooser)
  */
 static uint32_t trial_allowed(struct chooser *chooser, const struct frames *frames)
 {
-    enum arm arm = arms_choice(arms_of(chooser));
+    enum arm arm = chooser->arm;
     uint32_t trial = arm == ARM_S3_FIFO ? arm_small_frames(chooser->frames) : arm_trial_frames(arm, chooser->frames);
     uint32_t limbo = frames_count(frames, FRAME_LIMBO);
     uint32_t in_limbo = most((uint32_t)((uint64_t)limbo * trial / chooser->frames), least(trial / 2, limbo / 2));
@@ -488,7 +495,7 @@ static uint32_t any_victim(const struct chooser *chooser, const struct frames *f
 
 static uint32_t victim_choose(struct chooser *chooser, const struct frames *frames)
 {
-    enum arm arm = arms_choice(arms_of(chooser));
+    enum arm arm = chooser->arm;
     uint32_t victim = cold_victim(chooser, frames);
 
     if (victim == NONE && arm == ARM_S3_FIFO)
