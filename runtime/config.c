@@ -15,6 +15,7 @@
 
 enum option_kind {
     OPTION_SIZE,   /* bytes, with K M G T */
+    OPTION_ZMEM,   /* SIZE, or N% of the DDR budget */
     OPTION_TIER,   /* SIZE:PATH */
     OPTION_TIME,   /* milliseconds in text, nanoseconds inside */
     OPTION_NUMBER,
@@ -41,7 +42,7 @@ struct option_row {
 static const struct option_row options[] = {
     ROW("ddr", OPTION_SIZE, ddr_bytes, "256M", NULL, "DDR budget of this node, bytes"),
     ROW("cxl", OPTION_SIZE, cxl_bytes, "0", NULL, "CXL tier, bytes; 0 for none (emulated by DDR without a device)"),
-    ROW("zmem", OPTION_SIZE, zmem_bytes, "0", NULL, "compressed memory, bytes after compression; 0 for none"),
+    ROW("zmem", OPTION_ZMEM, zmem_bytes, "0", NULL, "compressed memory: bytes, or N% out of ddr; 0 for none"),
     ROW("zmem.codec", OPTION_TEXT, zmem_codec, "lz4", "lz4 zstd", "how zmem compresses"),
     ROW("nvme", OPTION_TIER, nvme_bytes, "0", NULL, "NVMe tier as SIZE:DIRECTORY; 0 for none"),
     ROW("transport", OPTION_TEXT, transport, "auto", "auto shm tcp", "fabric between nodes"),
@@ -165,6 +166,22 @@ static int parse_tier(struct dsm_config *config, const char *value)
     return 0;
 }
 
+static int parse_zmem(struct dsm_config *config, const char *value)
+{
+    const char *end;
+    uint64_t percent;
+
+    if (parse_number(value, &end, &percent) == 0 && strcmp(end, "%") == 0) {
+        if (percent < 1 || percent > CONFIG_ZMEM_PERCENT_MAX)
+            return -EINVAL;
+        config->zmem_percent = percent;
+        config->zmem_bytes = 0;
+        return 0;
+    }
+    config->zmem_percent = 0;
+    return parse_whole_size(value, &config->zmem_bytes);
+}
+
 static bool word_is_in(const char *word, const char *words)
 {
     size_t length = strlen(word);
@@ -202,6 +219,8 @@ static int row_parse(struct dsm_config *config, const struct option_row *row, co
     switch (row->kind) {
     case OPTION_SIZE:
         return parse_whole_size(value, field);
+    case OPTION_ZMEM:
+        return parse_zmem(config, value);
     case OPTION_TIER:
         return parse_tier(config, value);
     case OPTION_TIME:
@@ -221,9 +240,10 @@ static int row_parse(struct dsm_config *config, const struct option_row *row, co
 static const char *kind_text(const struct option_row *row)
 {
     static const char *const texts[] = {
-        [OPTION_SIZE] = "a size such as 512M",   [OPTION_TIER] = "SIZE:DIRECTORY such as 4G:/scratch, or 0",
-        [OPTION_TIME] = "milliseconds",          [OPTION_NUMBER] = "a number",
-        [OPTION_SWITCH] = "on or off",           [OPTION_TEXT] = "a short text",
+        [OPTION_SIZE] = "a size such as 512M",   [OPTION_ZMEM] = "a size such as 512M, or 1% to 90% of option ddr",
+        [OPTION_TIME] = "milliseconds",          [OPTION_TIER] = "SIZE:DIRECTORY such as 4G:/scratch, or 0",
+        [OPTION_SWITCH] = "on or off",           [OPTION_NUMBER] = "a number",
+        [OPTION_TEXT] = "a short text",
     };
 
     return row->choices != NULL ? row->choices : texts[row->kind];
@@ -268,6 +288,11 @@ int config_init(struct dsm_config *config)
             return error;
     }
     return 0;
+}
+
+uint64_t config_zmem_bytes(const struct dsm_config *config, uint64_t ddr_bytes)
+{
+    return config->zmem_percent == 0 ? config->zmem_bytes : ddr_bytes / 100 * config->zmem_percent;
 }
 
 int config_check(const struct dsm_config *config)

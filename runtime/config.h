@@ -10,11 +10,13 @@
 #include "base/types.h"
 
 #define CONFIG_TEXT_MAX 256
+#define CONFIG_ZMEM_PERCENT_MAX 90 /* pages must lie somewhere to be used */
 
 struct dsm_config {
     uint64_t ddr_bytes;
     uint64_t cxl_bytes;          /* 0: no such tier */
-    uint64_t zmem_bytes;         /* 0: no such tier */
+    uint64_t zmem_bytes;         /* beside DDR; 0: no such tier, or a share of DDR */
+    uint64_t zmem_percent;       /* of the DDR budget, taken out of it; 0: not so */
     char zmem_codec[8];          /* lz4, zstd */
     uint64_t nvme_bytes;         /* 0: no such tier */
     char nvme_path[CONFIG_TEXT_MAX];
@@ -55,6 +57,9 @@ int config_set(struct dsm_config *config, const char *name, const char *value) M
 
 /* Checks that need the whole: budgets against the machine. 0, -ENOMEM, -EINVAL. */
 int config_check(const struct dsm_config *config) MUST_USE;
+
+/* The most that zmem can take when DDR has so much; 0: no such tier. */
+uint64_t config_zmem_bytes(const struct dsm_config *config, uint64_t ddr_bytes);
 
 /* Calls visit for each option, in order: for docs and `--help`. */
 void config_visit(void (*visit)(void *context, const char *name, const char *fallback, const char *help),

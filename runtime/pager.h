@@ -62,6 +62,7 @@ struct pager_user {
 struct pager_config {
     uint64_t ddr_bytes;
     uint64_t ddr_max_bytes; /* what pager_limit() may ask for later; less than ddr_bytes: no more than that */
+    uint32_t zmem_percent;  /* of the DDR budget: what zmem takes of it at most; 0: it has a budget of its own */
     uint64_t prefetch_pages, fault_around_pages;
     struct loop *loop;
     struct mmu *mmu;

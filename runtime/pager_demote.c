@@ -165,7 +165,9 @@ static void demote_from(struct pager *pager, enum tier_kind from)
     struct aged aged;
     int target;
 
-    if (tier == NULL || demotion->pages_count != 0 || tier_slots_free(tier) >= pager->tier_low[from])
+    if (tier == NULL || demotion->pages_count != 0)
+        return;
+    if (tier_slots_free(tier) >= pager->tier_low[from] && !(from == TIER_ZMEM && pager_compressed_must_leave(pager)))
         return;
     pager_room(pager, &question);
     target = placement_demotion(pager->placement, &question, from);

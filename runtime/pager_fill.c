@@ -16,7 +16,7 @@
 uint32_t pager_frames_used(const struct pager *pager)
 {
     return pager->table_frames - frames_count(pager->frames, FRAME_FREE) +
-           (uint32_t)(pager->fresh_pages + pager->kept_pages);
+           (uint32_t)(pager->fresh_pages + pager->kept_pages) + pager_compressed_frames(pager);
 }
 
 bool pager_frame_take(struct pager *pager, struct page_id page, struct frame_id *ret_frame)

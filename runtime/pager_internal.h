@@ -106,6 +106,7 @@ struct pager {
     uint32_t table_frames;
     uint32_t wanted_frames; /* the budget that was asked for; evictions go by it */
     uint32_t ceiling_frames;
+    uint32_t placed_frames; /* of wanted_frames, those that the policy has; zmem has the others */
     uint32_t budget_frames; /* what faults go by: above wanted_frames while what is too much leaves (pager_limit.c) */
     struct placement_marks marks;
     bool is_shrinking, has_evicted; /* something left in the last pager_balance() */
@@ -194,6 +195,9 @@ void pager_guess_written(struct pager *pager, struct page_id page);
 bool pager_guess_writes(struct pager *pager, struct page_id page); /* pages brought ahead are best mapped writable */
 
 /* pager_limit.c */
+uint32_t pager_compressed_frames(const struct pager *pager); /* of the DDR budget, that zmem has taken */
+void pager_compressed_follow(struct pager *pager);
+bool pager_compressed_must_leave(const struct pager *pager);
 void pager_budget_init(struct pager *pager);
 void pager_budget_follow(struct pager *pager);
 uint64_t pager_shrink_deadline_ns(const struct pager *pager);

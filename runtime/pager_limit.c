@@ -9,19 +9,20 @@
  * Always holds: wanted_frames <= budget_frames <= ceiling_frames; the first two are equal unless is_shrinking.
  */
 #include "base/error.h"
+#include "runtime/config.h"
 #include "runtime/pager_internal.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define FOLLOW_MIN_FRAMES 32       /* the budget falls by so much at least each time, whatever faults bring */
+#define PLACED_SHARE      64       /* of the budget: the policy is told of larger changes only */
 #define SHRINK_RETRY_NS   50000000 /* when nothing could leave just now */
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
-
-/* ---- DDR ------------------------------------------------------------------------------------------------------- */
 
 void pager_budget_init(struct pager *pager)
 {
@@ -31,10 +32,52 @@ void pager_budget_init(struct pager *pager)
         max_bytes = pager->config.ddr_bytes;
     pager->table_frames = (uint32_t)(max_bytes / PAGE_BYTES) + PAGER_OVERFLOW_FRAMES;
     pager->wanted_frames = (uint32_t)(pager->config.ddr_bytes / PAGE_BYTES);
+    pager->placed_frames = pager->wanted_frames;
     pager->budget_frames = pager->wanted_frames;
     pager->ceiling_frames = pager->wanted_frames;
     pager->marks = placement_marks_of(pager->wanted_frames);
 }
+
+/* ---- zmem inside the DDR budget ---------------------------------------------------------------------------------- */
+
+uint32_t pager_compressed_frames(const struct pager *pager)
+{
+    struct tier_counters counters;
+
+    if (pager->config.zmem_percent == 0 || pager->config.tiers[TIER_ZMEM] == NULL)
+        return 0;
+    tier_counters_get(pager->config.tiers[TIER_ZMEM], &counters);
+    return (uint32_t)(counters.physical_bytes / PAGE_BYTES);
+}
+
+/* The policy divides what is left for pages that can be used in place. */
+void pager_compressed_follow(struct pager *pager)
+{
+    uint32_t taken = pager_compressed_frames(pager);
+    uint32_t placed = pager->wanted_frames > taken ? pager->wanted_frames - taken : 0;
+    uint32_t change = placed > pager->placed_frames ? placed - pager->placed_frames : pager->placed_frames - placed;
+
+    if (change <= pager->wanted_frames / PLACED_SHARE)
+        return;
+    pager->placed_frames = placed;
+    placement_resize(pager->placement, placed > PLACEMENT_FRAMES_MIN ? placed : PLACEMENT_FRAMES_MIN);
+}
+
+/* DDR is too full, and nothing more can be unmapped there: pinned pages, for example, need what zmem holds. */
+bool pager_compressed_must_leave(const struct pager *pager)
+{
+    return pager->config.zmem_percent > 0 && !pager->has_evicted &&
+           pager_frames_used(pager) + pager->marks.low > pager->wanted_frames;
+}
+
+static int compressed_limit(struct pager *pager, uint64_t ddr_bytes)
+{
+    if (pager->config.zmem_percent == 0 || pager->config.tiers[TIER_ZMEM] == NULL)
+        return 0;
+    return tier_limit(pager->config.tiers[TIER_ZMEM], ddr_bytes / 100 * pager->config.zmem_percent);
+}
+
+/* ---- DDR ------------------------------------------------------------------------------------------------------- */
 
 /* Something leaves, or is being written and will have left. */
 static bool is_under_way(const struct pager *pager)
@@ -70,6 +113,7 @@ uint64_t pager_shrink_deadline_ns(const struct pager *pager)
 static int ddr_limit(struct pager *pager, uint64_t bytes)
 {
     uint64_t max_bytes = (uint64_t)(pager->table_frames - PAGER_OVERFLOW_FRAMES) * PAGE_BYTES;
+    int error;
 
     if (bytes < PLACEMENT_FRAMES_MIN * PAGE_BYTES)
         return error_set(-EINVAL, "a DDR budget of %lu bytes is too small; it takes %lu at least", bytes,
@@ -77,9 +121,14 @@ static int ddr_limit(struct pager *pager, uint64_t bytes)
     if (bytes > max_bytes)
         return error_set(-EINVAL, "a DDR budget of %lu MiB is too large; this process can have %lu MiB", bytes >> 20,
                          max_bytes >> 20);
+    error = compressed_limit(pager, bytes);
+    if (error != 0)
+        return error_set(error, "zmem inside a DDR budget of %lu MiB: %s", bytes >> 20, strerror(-error));
     pager->wanted_frames = (uint32_t)(bytes / PAGE_BYTES);
     pager->marks = placement_marks_of(pager->wanted_frames);
     placement_resize(pager->placement, pager->wanted_frames);
+    pager->placed_frames = pager->wanted_frames;
+    pager_compressed_follow(pager);
     pager->ceiling_frames = pager->budget_frames > pager->wanted_frames ? pager->budget_frames : pager->wanted_frames;
     pager->has_evicted = true; /* look at once */
     pager_budget_follow(pager);
@@ -102,9 +151,13 @@ static int store_limit(struct pager *pager, enum tier_kind tier, uint64_t bytes)
 {
     struct tier *store = pager->config.tiers[tier];
     uint64_t room = room_below(pager, tier);
+    uint64_t bytes_of_percent = (uint64_t)pager->wanted_frames * PAGE_BYTES / 100;
     struct tier_counters counters;
     int error;
 
+    if (tier == TIER_ZMEM && pager->config.zmem_percent > 0 && bytes > CONFIG_ZMEM_PERCENT_MAX * bytes_of_percent)
+        return error_set(-EINVAL, "zmem is inside the DDR budget of %lu MiB and can have %u %% of it",
+                         (uint64_t)pager->wanted_frames >> (20 - PAGE_SHIFT), CONFIG_ZMEM_PERCENT_MAX);
     tier_counters_get(store, &counters);
     if (counters.slots_used > bytes / PAGE_BYTES + room)
         return error_set(-EBUSY, "tier %s to %lu MiB: %lu MiB are in use, and below it there is room for %lu MiB",
@@ -113,6 +166,8 @@ static int store_limit(struct pager *pager, enum tier_kind tier, uint64_t bytes)
     error = tier_limit(store, bytes);
     if (error == 0)
         pager_tier_low_set(pager, tier);
+    if (error == 0 && tier == TIER_ZMEM && pager->config.zmem_percent > 0)
+        pager->config.zmem_percent = (uint32_t)((bytes + bytes_of_percent - 1) / bytes_of_percent);
     return error;
 }
 
@@ -145,12 +200,14 @@ void pager_budget_pages(const struct pager *pager, uint64_t pages[TIERS])
 
 void pager_memory_bytes(const struct pager *pager, uint64_t bytes[TIERS])
 {
-    bytes[TIER_DDR] = (uint64_t)pager_frames_used(pager) * PAGE_BYTES;
+    bytes[TIER_DDR] = (uint64_t)pager_frames_used(pager) * PAGE_BYTES; /* with zmem, if that is inside */
     for (int i = TIER_DDR + 1; i < TIERS; i++) {
         struct tier_counters counters = {.slots_used = 0};
 
         if (pager->config.tiers[i] != NULL && i != TIER_NVME)
             tier_counters_get(pager->config.tiers[i], &counters);
         bytes[i] = i == TIER_ZMEM ? counters.physical_bytes : counters.slots_used * PAGE_BYTES;
+        if (i == TIER_ZMEM && pager->config.zmem_percent > 0)
+            bytes[i] = 0;
     }
 }

@@ -210,6 +210,15 @@ static int limits_make(struct private_shard *shard)
     return limits_open(&config, &shard->limits);
 }
 
+/* zmem inside DDR is no budget of its own: the machine has DDR's to watch. */
+static void wish_follow(struct private_shard *shard, enum tier_kind tier, uint64_t bytes)
+{
+    if (tier == TIER_ZMEM && managed_context.config.zmem_percent > 0)
+        limits_changed(shard, tier, bytes);
+    else
+        limits_want(shard->limits, tier, bytes);
+}
+
 static void broker_ready(struct loop_watch *watch, uint32_t events)
 {
     struct private_shard *shard = watch->context;
@@ -220,7 +229,7 @@ static void broker_ready(struct loop_watch *watch, uint32_t events)
     while ((result = broker_wishes(shard->broker, &limits)) == 1) {
         for (enum tier_kind tier = TIER_DDR; tier < TIERS; tier++)
             if ((limits.is_set >> tier & 1) != 0 && tier != TIER_NVME)
-                limits_want(shard->limits, tier, limits.bytes[tier]);
+                wish_follow(shard, tier, limits.bytes[tier]);
     }
     if (result == -EPIPE && !shard->broker_is_gone) {
         shard->broker_is_gone = true; /* dsmrun is gone; what it opened for us stays open */
@@ -233,12 +242,14 @@ static void broker_ready(struct loop_watch *watch, uint32_t events)
 static int tiers_open(struct private_shard *shard, struct placement_cost *cost)
 {
     const struct dsm_config *config = &managed_context.config;
+    uint64_t zmem_bytes = config->zmem_percent == 0 ? managed_context.budget_bytes[TIER_ZMEM]
+                                                    : config_zmem_bytes(config, managed_context.budget_bytes[TIER_DDR]);
     int error = tier_ddr_open(managed_context.budget_bytes[TIER_DDR], &shard->tiers[TIER_DDR]);
 
     if (error == 0 && config->cxl_bytes > 0)
         error = tier_cxl_emulated_open(managed_context.budget_bytes[TIER_CXL], &shard->tiers[TIER_CXL]);
-    if (error == 0 && config->zmem_bytes > 0)
-        error = tier_zmem_open(managed_context.budget_bytes[TIER_ZMEM], config->zmem_codec, &shard->tiers[TIER_ZMEM]);
+    if (error == 0 && zmem_bytes > 0)
+        error = tier_zmem_open(zmem_bytes, config->zmem_codec, &shard->tiers[TIER_ZMEM]);
     if (error == 0 && shard->broker != NULL && broker_has_store(shard->broker))
         error = broker_tier_open(shard->broker, shard->loop, &shard->tiers[TIER_NVME]);
     else if (error == 0 && config->nvme_bytes > 0)
@@ -265,6 +276,7 @@ static int pager_make(struct private_shard *shard)
     struct pager_config config = {
         .ddr_bytes = managed_context.budget_bytes[TIER_DDR],
         .ddr_max_bytes = machine_bytes(),
+        .zmem_percent = (uint32_t)managed_context.config.zmem_percent,
         .policy = pager_policy_of(managed_context.config.policy),
         .prefetch_pages = managed_context.config.prefetch_pages,
         .fault_around_pages = managed_context.config.fault_around_pages,

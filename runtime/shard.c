@@ -31,12 +31,13 @@
 static int tiers_open(struct node *node, struct placement_cost *cost)
 {
     const struct dsm_config *config = &node->config;
+    uint64_t zmem_bytes = config_zmem_bytes(config, config->ddr_bytes);
     int error = tier_ddr_open(config->ddr_bytes, &node->tiers[TIER_DDR]);
 
     if (error == 0 && config->cxl_bytes > 0)
         error = tier_cxl_emulated_open(config->cxl_bytes, &node->tiers[TIER_CXL]);
-    if (error == 0 && config->zmem_bytes > 0)
-        error = tier_zmem_open(config->zmem_bytes, config->zmem_codec, &node->tiers[TIER_ZMEM]);
+    if (error == 0 && zmem_bytes > 0)
+        error = tier_zmem_open(zmem_bytes, config->zmem_codec, &node->tiers[TIER_ZMEM]);
     if (error == 0 && config->nvme_bytes > 0)
         error = tier_nvme_open(node->loop, config->nvme_path, config->nvme_bytes, &node->tiers[TIER_NVME]);
     for (int i = TIER_CXL; error == 0 && i < TIERS; i++) {
@@ -60,6 +61,7 @@ static int memory_open(struct node *node)
 {
     struct pager_config config = {
         .ddr_bytes = node->config.ddr_bytes,
+        .zmem_percent = (uint32_t)node->config.zmem_percent,
         .policy = pager_policy_of(node->config.policy),
         .prefetch_pages = node->config.prefetch_pages,
         .fault_around_pages = node->config.fault_around_pages,

@@ -49,7 +49,7 @@ static const struct option_row rows[] = {
     {'n', "np", "N", "start N nodes (1 to 64; default 1, or the slots of the hosts)"},
     {OPTION_DDR, "ddr", "SIZE", "DDR budget of each node, e.g. 256M"},
     {OPTION_CXL, "cxl", "SIZE", "CXL budget of each node"},
-    {OPTION_ZMEM, "zmem", "SIZE", "budget of each node for compressed pages in memory"},
+    {OPTION_ZMEM, "zmem", "SIZE|N%", "budget of each node for compressed pages in memory, or N% of its DDR"},
     {OPTION_NVME, "nvme", "SIZE:PATH", "NVMe budget of each node and the directory for its file"},
     {OPTION_TRANSPORT, "transport", "NAME", "auto, shm or tcp"},
     {OPTION_SET, "set", "NAME=VALUE", "set any option of docs/CONFIG.md on each node; may be repeated"},

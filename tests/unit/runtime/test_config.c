@@ -35,6 +35,10 @@ static void test_set_parses_each_kind(void **state)
     assert_int_equal(config.ddr_bytes, 3 << 20);
     assert_int_equal(config_set(&config, "cxl", "2g"), 0);
     assert_int_equal(config.cxl_bytes, (uint64_t)2 << 30);
+    assert_int_equal(config_set(&config, "zmem", "1M"), 0);
+    assert_int_equal(config_zmem_bytes(&config, 3 << 20), 1 << 20);
+    assert_int_equal(config_set(&config, "zmem", "70%"), 0);
+    assert_int_equal(config_zmem_bytes(&config, 200 << 20), 140 << 20);
     assert_int_equal(config_set(&config, "nvme", "4G:/some where"), 0);
     assert_int_equal(config.nvme_bytes, (uint64_t)4 << 30);
     assert_string_equal(config.nvme_path, "/some where");
@@ -57,6 +61,7 @@ static void test_set_refuses_bad_values(void **state)
         {"nvme", "4G"},     {"nvme", "4G:"},      {"nvme", ":/x"},       {"nvme", "0:/x"},
         {"transport", ""},  {"transport", "sh"},  {"transport", "udp"},  {"uffd.move", "maybe"},
         {"suspect", "1s"},  {"requests", "ten"},  {"ddr", "99999999999999T"},
+        {"zmem", "0%"},     {"zmem", "91%"},      {"zmem", "%"},        {"zmem", "7%M"},
         {"hold_us", "99999999999999999999"},
     };
     struct dsm_config config;
