@@ -141,6 +141,7 @@ struct pager {
     struct guess guesses[PAGER_GUESSES];
     struct prefetch *prefetch;
     struct stats stats;
+    struct record *record; /* NULL: nobody wants a trace */
 };
 
 /* pager.c */
