@@ -70,7 +70,7 @@ void pager_frame_left(struct pager *pager, struct page_entry *entry)
     frame_put(pager, entry);
 }
 
-static void memory_release(struct pager *pager, struct page_id page, struct page_entry *entry)
+static void memory_drop(struct pager *pager, struct page_id page, struct page_entry *entry)
 {
     int error;
 
@@ -78,7 +78,14 @@ static void memory_release(struct pager *pager, struct page_id page, struct page
     error = pager_is_shared(pager, page) ? mmu_free(pager->mmu, page, 1) : mmu_drop(pager->mmu, page, 1);
     if (error != 0)
         log_error("give memory of page %lu back: %s", page.index, strerror(-error));
-    pager_frame_put(pager, entry);
+}
+
+void pager_copy_leave(struct pager *pager, struct page_id page, struct page_entry *entry)
+{
+    memory_drop(pager, page, entry);
+    pager_frame_left(pager, entry);
+    page_set_where(entry, WHERE_NOWHERE, 0);
+    page_word_change(entry, WORD_WRITABLE | WORD_CLEAN, 0);
 }
 
 /* Whatever this node holds of the page's bytes is not needed any more. */
@@ -92,7 +99,8 @@ void pager_release_bytes(struct pager *pager, struct page_id page, struct page_e
     case WHERE_MAPPED:
     case WHERE_LIMBO:
     case WHERE_LEAVING: /* the eviction sees in the frame's note that its page is gone */
-        memory_release(pager, page, entry);
+        memory_drop(pager, page, entry);
+        pager_frame_put(pager, entry);
         break;
     case WHERE_FILLING: {
         struct fill *fill = &pager->fills[entry->place];

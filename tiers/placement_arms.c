@@ -13,7 +13,7 @@
  *   FRAME_COLD    prefetched pages not seen touched; an eighth of the frames, at least 64
  *   FRAME_LIMBO   unmapped pages of all kinds
  *
- * 24 bytes a frame, and two ghosts a frame of 12.8 bytes each.
+ * 24 bytes a frame, and two ghosts a frame of the budget of 12.8 bytes each.
  */
 #include "base/assert.h"
 #include "tiers/arms.h"
@@ -29,6 +29,7 @@
 #define CREDIT_FRAME 4u /* parts of a frame that may be unmapped; a page that comes in gives nine */
 #define CREDIT_PAGE  9u
 #define SCAN_MAX     64u                 /* pages looked at for one that may leave, before any will do */
+#define RESIZE_SHARE 8u                  /* another budget that differs less changes no sizes */
 #define AGE_MAX      ((uint32_t)1 << 30) /* of times that are compared */
 
 enum list {
@@ -63,6 +64,7 @@ struct ends {
 
 struct chooser {
     uint32_t frames;
+    uint32_t sized_frames; /* what the ghosts and the small caches are made for: about `frames` */
     enum arm arm; /* the choice, and what it protects at most */
     uint32_t protected_max;
     uint32_t now;        /* touches that were seen */
@@ -328,15 +330,23 @@ static void chooser_init(struct placement *placement, uint32_t frames_table)
     chooser->ghosts_offset = chooser->arms_offset + aligned(arms_bytes());
     arms_init(arms_of(chooser), chooser->frames);
     choice_take(chooser);
-    ghosts_init(ghosts_of(chooser), (uint64_t)GHOSTS_SHARE * frames_table);
+    ghosts_init(ghosts_of(chooser), (uint64_t)GHOSTS_SHARE * chooser->frames);
+    chooser->sized_frames = chooser->frames;
 }
 
+/* Budgets may change a little and often, and another size makes ghosts and small caches begin anew. */
 static void chooser_resized(struct placement *placement)
 {
     struct chooser *chooser = chooser_of(placement);
+    uint32_t sized = chooser->sized_frames;
+    uint32_t frames = placement_frames_max(placement);
 
-    chooser->frames = placement_frames_max(placement);
-    arms_resize(arms_of(chooser), chooser->frames);
+    chooser->frames = frames;
+    if ((frames > sized ? frames - sized : sized - frames) > sized / RESIZE_SHARE) {
+        arms_resize(arms_of(chooser), frames);
+        ghosts_resize(ghosts_of(chooser), (uint64_t)GHOSTS_SHARE * frames);
+        chooser->sized_frames = frames;
+    }
     choice_take(chooser);
 }
 

@@ -14,7 +14,7 @@
 struct fixture {
     struct frames *frames;
     struct placement *placement;
-    uint32_t budget;
+    uint32_t budget, table;
     bool sees_all;
     uint32_t frame_of[PAGES_MAX];
     uint64_t misses, soft_faults;
@@ -22,23 +22,29 @@ struct fixture {
 
 static const struct placement_cost cost_none = {.remote_read_ns = 0};
 
-static struct fixture *fixture_new(uint32_t frames, bool sees_all)
+static struct fixture *fixture_new_of(uint32_t frames, uint32_t table, bool sees_all)
 {
     struct fixture *fixture = calloc(1, sizeof(*fixture));
-    size_t bytes = (placement_bytes(&placement_arms, FRAMES_MAX) + 63) / 64 * 64;
+    size_t bytes = (placement_bytes(&placement_arms, table) + 63) / 64 * 64;
 
     assert_non_null(fixture);
-    fixture->frames = malloc(frames_bytes(FRAMES_MAX));
+    fixture->frames = malloc(frames_bytes(table));
     fixture->placement = aligned_alloc(64, bytes);
     assert_non_null(fixture->frames);
     assert_non_null(fixture->placement);
     memset(fixture->placement, 0, bytes);
     memset(fixture->frame_of, 0xff, sizeof(fixture->frame_of));
     fixture->budget = frames;
+    fixture->table = table;
     fixture->sees_all = sees_all;
-    frames_init(fixture->frames, FRAMES_MAX);
-    placement_init(fixture->placement, &placement_arms, FRAMES_MAX, frames, &cost_none);
+    frames_init(fixture->frames, table);
+    placement_init(fixture->placement, &placement_arms, table, frames, &cost_none);
     return fixture;
+}
+
+static struct fixture *fixture_new(uint32_t frames, bool sees_all)
+{
+    return fixture_new_of(frames, FRAMES_MAX, sees_all);
 }
 
 static void fixture_free(struct fixture *fixture)
@@ -50,7 +56,7 @@ static void fixture_free(struct fixture *fixture)
 
 static uint32_t used(const struct fixture *fixture)
 {
-    return FRAMES_MAX - frames_count(fixture->frames, FRAME_FREE);
+    return fixture->table - frames_count(fixture->frames, FRAME_FREE);
 }
 
 /* Each answer is a frame that may be unmapped, and none comes twice. */
@@ -270,6 +276,38 @@ static void memory_may_grow_and_shrink(void **state)
     fixture_free(fixture);
 }
 
+/* Skewed use of more pages than ghosts could be remembered of, and scans. */
+static void skewed_use(struct fixture *fixture)
+{
+    struct random random = {12};
+
+    for (unsigned i = 0; i < 100000; i++) {
+        uint32_t low = random_below(&random, 6000), high = random_below(&random, 6000);
+
+        touch(fixture, i % 1000 < 900 ? (low * high / 6000) : 6000 + i % 2000);
+    }
+}
+
+/* What is remembered goes by the budget, whatever the machine could give, and also after a change. */
+static void the_size_of_the_table_changes_nothing(void **state)
+{
+    struct fixture *tight = fixture_new_of(500, 500, false), *roomy = fixture_new_of(500, FRAMES_MAX, false);
+    struct fixture *shrunk = fixture_new_of(FRAMES_MAX, FRAMES_MAX, false);
+
+    (void)state;
+    shrunk->budget = 500;
+    placement_resize(shrunk->placement, 500);
+    skewed_use(tight);
+    skewed_use(roomy);
+    skewed_use(shrunk);
+    assert_int_equal(tight->misses, roomy->misses);
+    assert_int_equal(tight->soft_faults, roomy->soft_faults);
+    assert_int_equal(tight->misses, shrunk->misses);
+    fixture_free(tight);
+    fixture_free(roomy);
+    fixture_free(shrunk);
+}
+
 /* Everything a pager may do, in any order; frames that were chosen may stay. */
 static void random_use_keeps_the_lists_whole(void **state)
 {
@@ -365,6 +403,7 @@ int main(void)
         cmocka_unit_test(a_touched_prefetched_page_is_like_any_other),
         cmocka_unit_test(one_page_and_the_smallest_memory),
         cmocka_unit_test(memory_may_grow_and_shrink),
+        cmocka_unit_test(the_size_of_the_table_changes_nothing),
         cmocka_unit_test(random_use_keeps_the_lists_whole),
         cmocka_unit_test(bugs_of_the_pager_are_caught),
         cmocka_unit_test(metadata_is_bounded),
