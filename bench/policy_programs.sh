@@ -16,8 +16,8 @@ store=$(dirname "$output")/policy-store
 scratch=$store/files
 read -r -a rows <<<"$* ${ROWS:-}"
 [ "${#rows[@]}" -gt 0 ] || rows=(sort sqlite numpy dict redis)
-rounds=${ROUNDS:-1} seconds=${SECONDS_EACH:-8}
-sort_lines=700000 sqlite_records=250000 numpy_count=$((1 << 22)) dict_keys=400000 redis_keys=100000
+rounds=${ROUNDS:-1} seconds=${SECONDS_EACH:-5}
+sort_lines=300000 sqlite_records=250000 numpy_count=$((1 << 22)) dict_keys=150000 redis_keys=100000
 if [ "${QUICK:-0}" = 1 ]; then
     sort_lines=100000 sqlite_records=40000 numpy_count=$((1 << 20)) dict_keys=60000 redis_keys=20000 seconds=1
 fi

@@ -26,8 +26,8 @@
 #define GHOSTS_SHARE 2u
 #define COLD_MIN     64u
 #define COLD_SHARE   8u
-#define CREDIT_FRAME 4u /* parts of a frame that may be unmapped; a page that comes in gives nine */
-#define CREDIT_PAGE  9u
+#define CREDIT_PAGE  2u                  /* frames that may be unmapped for a page that comes in */
+#define CREDIT_COLD  1u                  /* and for a prefetched one that is touched: nobody waited for it long */
 #define SCAN_MAX     64u                 /* pages looked at for one that may leave, before any will do */
 #define TRIAL_BATCHES 4u                 /* that are on trial at least, but no more than a quarter of the frames */
 #define FRAMES_FADE  16u                 /* calls of evict() after which a low of the resident pages is forgotten */
@@ -72,7 +72,7 @@ struct chooser {
     uint32_t batch;      /* that leaves at a time */
     uint32_t now;        /* touches that were seen */
     uint32_t s3_clock;   /* evictions from the small list */
-    uint32_t credit;     /* for unmapping, in parts */
+    uint32_t credit;     /* for unmapping */
     uint32_t swept;      /* frame whose time is looked at next */
     uint32_t nodes_used; /* frames from here on were never told of */
     size_t ghosts_offset, arms_offset;
@@ -244,11 +244,9 @@ static uint32_t limbo_target(const struct chooser *chooser)
     return (uint32_t)((uint64_t)chooser->frames * 3 / 10) + 1;
 }
 
-static void credit_add(struct chooser *chooser, uint32_t parts)
+static void credit_add(struct chooser *chooser, uint32_t pages)
 {
-    uint64_t room = (uint64_t)limbo_target(chooser) * CREDIT_FRAME;
-
-    chooser->credit = (uint64_t)chooser->credit + parts < room ? chooser->credit + parts : (uint32_t)room;
+    chooser->credit = least(chooser->credit + pages, limbo_target(chooser));
 }
 
 static void page_demanded(struct chooser *chooser, struct frames *frames, struct frame_id frame, uint64_t hash)
@@ -295,7 +293,7 @@ static void chooser_soft_hit(struct placement *placement, struct frames *frames,
 
     ASSERT(node->list[SET_LIRS] != LIST_NONE);
     if (node->list[SET_LIRS] == LIST_COLD) {
-        credit_add(chooser, CREDIT_FRAME); /* it will have to leave, and nobody waited for it long */
+        credit_add(chooser, CREDIT_COLD);
         page_demanded(chooser, frames, frame, hash);
         return;
     }
@@ -409,7 +407,7 @@ static uint32_t chooser_unmap_wanted(const struct placement *placement, const st
     uint32_t trial = excess_of(frames, FRAME_TRIAL, trial_allowed(chooser, frames));
     uint32_t wanted = most(count < target ? target - count : 0, trial);
 
-    wanted = least(wanted, chooser->credit / CREDIT_FRAME);
+    wanted = least(wanted, chooser->credit);
     return most(wanted, excess_of(frames, FRAME_COLD, cold_allowed(chooser)));
 }
 
@@ -438,7 +436,7 @@ static unsigned chooser_unmap(struct placement *placement, struct frames *frames
     struct chooser *chooser = chooser_of(placement);
     unsigned count = unmap_list(chooser, frames, frames_out, wanted);
 
-    chooser->credit -= least(chooser->credit, count * CREDIT_FRAME);
+    chooser->credit -= least(chooser->credit, count);
     return count;
 }
 
