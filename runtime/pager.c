@@ -82,14 +82,6 @@ static void memory_drop(struct pager *pager, struct page_id page, struct page_en
         log_error("give memory of page %lu back: %s", page.index, strerror(-error));
 }
 
-void pager_copy_leave(struct pager *pager, struct page_id page, struct page_entry *entry)
-{
-    memory_drop(pager, page, entry);
-    pager_frame_left(pager, entry);
-    page_set_where(entry, WHERE_NOWHERE, 0);
-    page_word_change(entry, WORD_WRITABLE | WORD_CLEAN, 0);
-}
-
 /* Whatever this node holds of the page's bytes is not needed any more. */
 void pager_release_bytes(struct pager *pager, struct page_id page, struct page_entry *entry)
 {
@@ -102,7 +94,10 @@ void pager_release_bytes(struct pager *pager, struct page_id page, struct page_e
     case WHERE_LIMBO:
     case WHERE_LEAVING: /* the eviction sees in the frame's note that its page is gone */
         memory_drop(pager, page, entry);
-        pager_frame_put(pager, entry);
+        if (page_is(page, pager->leaving_copy))
+            pager_frame_left(pager, entry);
+        else
+            pager_frame_put(pager, entry);
         break;
     case WHERE_FILLING: {
         struct fill *fill = &pager->fills[entry->place];
@@ -588,6 +583,7 @@ int pager_create(const struct pager_config *config, struct pager **ret_pager)
         return error;
     pager = memory;
     pager->config = *config;
+    pager->leaving_copy = PAGE_NONE;
     if (config->policy == NULL)
         pager->config.policy = &placement_segmented_fifo;
     pager->mmu = config->mmu;

@@ -221,12 +221,17 @@ static int target_of(struct pager *pager, struct page_id page, const struct plac
 
 static bool evict_copy(struct pager *pager, struct page_id page, struct page_entry *entry)
 {
-    if (!pager->config.user.forget_copy(pager->config.user.context, page))
-        return false;
-    page_set_rights(entry, ACCESS_NONE);
-    pager_copy_leave(pager, page, entry);
-    pager->stats.dropped_pages++;
-    return true;
+    bool is_forgotten;
+
+    pager->leaving_copy = page;
+    is_forgotten = pager->config.user.forget_copy(pager->config.user.context, page);
+    if (is_forgotten) {
+        page_set_rights(entry, ACCESS_NONE);
+        pager_release_bytes(pager, page, entry);
+        pager->stats.dropped_pages++;
+    }
+    pager->leaving_copy = PAGE_NONE;
+    return is_forgotten;
 }
 
 /* ---- pages that are copied ------------------------------------------------------------------------------------- */

@@ -143,6 +143,7 @@ struct pager {
     unsigned fresh_first, fresh_count;
 
     bool shared_is_shut;
+    struct page_id leaving_copy; /* evicted, since others have it too; the protocol may drop it on the way */
 
     struct guess guesses[PAGER_GUESSES];
     struct prefetch *prefetch;
@@ -159,7 +160,6 @@ struct frame_note *pager_note(struct pager *pager, const struct page_entry *entr
 bool pager_want_writable(struct pager *pager, const struct page_entry *entry, bool is_write);
 void pager_frame_put(struct pager *pager, struct page_entry *entry);  /* the page is freed, or another node's now */
 void pager_frame_left(struct pager *pager, struct page_entry *entry); /* its bytes are elsewhere */
-void pager_copy_leave(struct pager *pager, struct page_id page, struct page_entry *entry); /* others have it too */
 void pager_release_bytes(struct pager *pager, struct page_id page, struct page_entry *entry);
 
 /* pager_slots.c */
