@@ -1,17 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# policy.sh BUILD_DIRECTORY OUTPUT.jsonl: page traces through the replacement policies, at 10, 25 and 50 percent of each
+# policy.sh BUILD_DIRECTORY OUTPUT.jsonl: the replacement policies. First real programs in the real pager
+# (policy_programs.sh; ROWS=traces leaves them out), then page traces, at 10, 25 and 50 percent of each
 # trace's footprint, with all touches seen and as the pager sees them (names that end in -30: limbo of 30 % at most).
 # TRACES=DIR names a folder of *.pt or *.pt.zst; without it small synthetic ones are written and used. Prints misses in
 # percent of the touches and (relative to Belady's policy), geometric means, and each cell where `arms` misses more than
 # 1.05 times the best of LRU, S3-FIFO and LIRS plus 0.05 point.
 set -euo pipefail
 
+bench=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 build=$(realpath "$1") output=$(realpath -m "$2")
 replay=$build/bench/tiermesh-replay
 traces=${TRACES:-}
 policies=${POLICIES:-fifo,lru,clock,lru-2,arc,s3-fifo,lirs}
 
+if [ "${ROWS:-}" != traces ]; then
+    rm -f "${output%.jsonl}-programs.jsonl"
+    "$bench/policy_programs.sh" "$build" "${output%.jsonl}-programs.jsonl"
+fi
 if [ -z "$traces" ]; then
     traces=$(dirname "$output")/traces
     mkdir -p "$traces"

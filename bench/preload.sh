@@ -24,7 +24,6 @@ scratch=$store/preload
 rivals=$programs/bench_rivals
 product_group=${BENCH_CGROUP:+$BENCH_CGROUP-product}
 zram=
-pids=()
 failed=0
 
 quick=0
@@ -38,18 +37,11 @@ read -r -a rows <<<"$* ${ROWS:-}"
 limit=256 rounds=${ROUNDS:-5} seconds=3
 [ "$quick" = 0 ] || limit=16 rounds=1 seconds=0.2
 set_mib=$((limit * 2))
+sort_lines=$((quick ? 100000 : 2500000)) sqlite_records=$((quick ? 20000 : 700000))
+numpy_count=$((quick ? 1 << 18 : 1 << 24)) redis_keys=$((quick ? 10000 : 300000))
+source "$bench/programs.sh"
 
 # ---- what is needed and left behind ----------------------------------------------------------------------------------
-
-# A command runs in the background and is waited for, so that a signal reaches this script at once.
-run() {
-    local status=0
-    "$@" &
-    pids+=("$!")
-    wait "$!" || status=$?
-    pids=("${pids[@]:0:${#pids[@]}-1}")
-    return "$status"
-}
 
 zram_remove() {
     [ -n "$zram" ] || return 0
@@ -210,12 +202,6 @@ row_zmem() {
 
 # ---- programs that run from start to end -----------------------------------------------------------------------------
 
-# peak COMMAND...: MiB, without limit.
-peak() {
-    run "$rivals" --peak "$@" >"$scratch/peak"
-    cat "$scratch/peak"
-}
-
 # program NAME COMMAND...: at half and at a quarter of its peak.
 program() {
     local name=$1 top part
@@ -227,53 +213,6 @@ program() {
         measure --figure "$name-$((100 / part)),s,>=1.2" --once --drop-caches "${product[@]}" "$@" :: "${rival[@]}" "$@"
     done
     printf '    %s needs %d MiB\n' "$name" "$top"
-}
-
-# Sets command.
-sort_command() {
-    local lines=$((quick ? 100000 : 2500000))
-    # 100 bytes a line, so 250 MB.
-    [ -e "$scratch/text" ] || awk -v lines="$lines" 'BEGIN {
-        srand(7)
-        for (i = 0; i < lines; i++)
-            printf "%010d %010d %078d\n", rand() * 1e10, rand() * 1e10, i
-    }' >"$scratch/text"
-    command=(env LC_ALL=C sort --buffer-size=4G --parallel=2 "$scratch/text")
-}
-
-sqlite_command() {
-    local records=$((quick ? 20000 : 700000))
-    cat >"$scratch/sql" <<SQL
-CREATE TABLE record(id INTEGER PRIMARY KEY, key INTEGER, text TEXT);
-INSERT INTO record WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $records)
-    SELECT i, (i * 7919 + 13) % 1000003, printf('%064d the text of record %d', i * 31, i) FROM n;
-CREATE INDEX by_key ON record(key);
-WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $records / 10)
-    SELECT count(*), sum(length(text)), sum(id) FROM n JOIN record ON record.key = (n.i * 104729 + 7) % 1000003;
-SELECT key % 16, count(*), max(text) FROM record GROUP BY key % 16;
-SQL
-    command=(sqlite3 :memory: ".read $scratch/sql")
-}
-
-numpy_command() {
-    cat >"$scratch/arrays.py" <<'PYTHON'
-import sys
-import numpy
-
-count = int(sys.argv[1])
-generator = numpy.random.default_rng(7)
-a = generator.random(count)
-b = a * 2 + 1
-for _ in range(3):
-    a += numpy.sqrt(b)
-    b *= 0.5
-order = generator.permutation(count // 64)
-blocks = a.reshape(-1, 64)
-print(float(a.sum()), float(b.sum()), float(blocks[order, 0].cumsum()[-1]))
-a.sort()
-print(float(a[0]), float(a[count // 2]), float(a[-1]))
-PYTHON
-    command=(/usr/bin/python3 "$scratch/arrays.py" $((quick ? 1 << 18 : 1 << 24)))
 }
 
 row_sort() { sort_command && program sort "${command[@]}"; }
@@ -289,51 +228,16 @@ row_numpy() {
 
 # ---- redis -----------------------------------------------------------------------------------------------------------
 
-# server NAME COMMAND...: redis on the socket $scratch/NAME, behind COMMAND.
-server() {
-    local socket=$scratch/$1
-    shift
-    "$@" redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --dir "$scratch" >"$socket.log" 2>&1 &
-    pids+=("$!")
-    for _ in $(seq 200); do
-        ! redis-cli -s "$socket" ping 2>/dev/null | grep -q PONG || return 0
-        sleep 0.1
-    done
-    tail -n 5 "$socket.log" | sed 's/^/    /'
-    return 1
-}
-
-# The servers of this row end; what else runs stays.
-servers_end() {
-    local name pid
-    for name in "$@"; do
-        redis-cli -s "$scratch/$name" shutdown nosave >/dev/null 2>&1 || true
-    done
-    for pid in "${pids[@]}"; do
-        kill "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
-    done
-    pids=()
-}
-
 # redis_pair FIGURES... : the load on both servers.
 redis_pair() {
-    local keys=$((quick ? 10000 : 300000)) load figures=()
+    local load figures=()
     load=("$programs/bench_redis_load")
     while [ $# -gt 0 ]; do
         figures+=(--figure "$1")
         shift
     done
-    measure "${figures[@]}" "${load[@]}" "$scratch/product" "$keys" 1024 16 :: \
-        "${load[@]}" "$scratch/rival" "$keys" 1024 16
-}
-
-redis_peak() {
-    local keys=$((quick ? 10000 : 300000))
-    server peak env && echo | run "$programs/bench_redis_load" "$scratch/peak" "$keys" 1024 16 >/dev/null
-    redis-cli -s "$scratch/peak" info memory | sed -n 's/^used_memory_rss:\([0-9]*\).*/\1/p' >"$scratch/rss"
-    servers_end peak
-    top=$(($(cat "$scratch/rss") >> 20))
+    measure "${figures[@]}" "${load[@]}" "$scratch/product" "$redis_keys" 1024 16 :: \
+        "${load[@]}" "$scratch/rival" "$redis_keys" 1024 16
 }
 
 row_redis() {

@@ -8,6 +8,7 @@
  *   drift    a working set that moves by one page every eight touches
  *   tiny     900 touches of 200 pages: over before anything is learned
  */
+#include "base/pt1.h"
 #include "base/random.h"
 
 #include <math.h>
@@ -66,42 +67,21 @@ static void tiny_fill(struct list *list, struct random *random)
         add(list, i % 3 == 0 ? i / 3 % 150 : 150 + random_below(random, 50));
 }
 
-static void number_put(FILE *file, uint64_t value, unsigned bytes)
-{
-    for (unsigned i = 0; i < bytes; i++)
-        putc((int)(value >> 8 * i & 0xff), file);
-}
-
-static void zeros_put(FILE *file, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        putc(0, file);
-}
-
 static int list_write(const struct list *list, const char *path)
 {
+    static uint8_t bytes[PT1_HEAD_BYTES + TOUCHES_MAX * (PT1_VARINT_MAX + 3)];
     FILE *file = fopen(path, "wbe");
-    uint64_t page = 0;
+    size_t used = PT1_HEAD_BYTES;
 
     if (file == NULL)
         return -1;
-    fwrite("PT1", 1, 4, file);
-    number_put(file, list->count, 8);
-    number_put(file, (uint64_t)list->count * 10, 8);
-    number_put(file, 1, 4);
-    number_put(file, 0, 4);
-    for (uint32_t i = 0; i < list->count; i++) {
-        int64_t delta = (int64_t)(list->pages[i] - page);
-        uint64_t zigzag = (uint64_t)delta << 1 ^ (uint64_t)(delta >> 63);
-
-        for (; zigzag >= 0x80; zigzag >>= 7)
-            putc((int)(zigzag & 0x7f) | 0x80, file);
-        putc((int)zigzag, file);
-        page = list->pages[i];
-    }
-    for (uint32_t i = 0; i < list->count; i++)
-        putc(10, file);
-    zeros_put(file, (list->count + 7) / 8 + list->count);
+    pt1_head_put(bytes, list->count, (uint64_t)list->count * 10, 1, 0);
+    used += pt1_pages_put(bytes + used, list->pages, list->count);
+    memset(bytes + used, 10, list->count);
+    used += list->count;
+    memset(bytes + used, 0, (list->count + 7) / 8 + list->count);
+    used += (list->count + 7) / 8 + list->count;
+    fwrite(bytes, 1, used, file);
     return fclose(file);
 }
 

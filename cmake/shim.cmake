@@ -45,7 +45,7 @@ add_custom_target(tiermesh-jemalloc DEPENDS ${jemalloc})
 set(wrapped
     mmap mmap64 mremap munmap mprotect madvise mlock munlock mincore process_madvise process_vm_readv sbrk
     open openat fcntl ioctl close dup dup3 read write writev pread pwrite lseek fsync ftruncate fallocate fstat stat
-    lstat mkdir rmdir unlink statfs sendfile memfd_create
+    lstat mkdir rmdir unlink rename statfs sendfile memfd_create
     socket socketpair bind listen accept4 connect shutdown getsockname getsockopt setsockopt send recv sendmsg recvmsg
     poll epoll_create1 epoll_ctl epoll_wait epoll_pwait2 eventfd timerfd_create timerfd_settime nanosleep
     syscall setsid chdir getpid geteuid getrandom getrlimit sched_yield sched_getaffinity sched_setaffinity

@@ -15,7 +15,8 @@ target_link_libraries(tm_agent PUBLIC tm_cluster tm_mmu tm_base)
 
 set(tools ${CMAKE_SOURCE_DIR}/tools)
 add_executable(dsmrun ${tools}/dsmrun.c ${tools}/elf.c ${tools}/guard.c ${tools}/hosts.c ${tools}/launch.c
-    ${tools}/options.c ${tools}/output.c ${tools}/preload.c ${tools}/program.c ${tools}/summary.c)
+    ${tools}/options.c ${tools}/output.c ${tools}/preload.c ${tools}/program.c ${tools}/recording.c
+    ${tools}/summary.c)
 target_link_libraries(dsmrun PRIVATE tm_agent)
 # Where the preload library is when dsmrun is installed; a build with a sanitizer has none.
 target_compile_definitions(dsmrun PRIVATE TIERMESH_LIBDIR="${CMAKE_INSTALL_LIBDIR}"

@@ -70,6 +70,7 @@ static const struct option_row options[] = {
     ROW("preload.affine", OPTION_SWITCH, preload_affine, "on", NULL,
         "an unmodified program's shard goes to the processor of the thread that waits for it"),
     ROW("policy", OPTION_TEXT, policy, "fifo", "fifo arms", "which pages leave DDR (docs/TIERS.md)"),
+    ROW("record", OPTION_TEXT, record, "", NULL, "file for a trace of the touches that the pager sees; empty for none"),
     ROW("follow", OPTION_SWITCH, follow, "on", NULL, "budgets follow the memory cgroup and memory pressure"),
     ROW("uffd.move", OPTION_SWITCH, move, "on", NULL, "use UFFDIO_MOVE when the kernel has it"),
     ROW("uffd.poison", OPTION_SWITCH, poison, "on", NULL, "use UFFDIO_POISON when the kernel has it"),

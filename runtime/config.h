@@ -11,6 +11,7 @@
 
 #define CONFIG_TEXT_MAX 256
 #define CONFIG_ZMEM_PERCENT_MAX 90 /* pages must lie somewhere to be used */
+#define CONFIG_PATH_MAX 1024
 
 struct dsm_config {
     uint64_t ddr_bytes;
@@ -42,6 +43,7 @@ struct dsm_config {
     uint64_t preload_mmap_threshold_bytes;
     uint64_t preload_spin_ns;
     bool preload_affine;         /* the shard beside the one thread that faults */
+    char record[CONFIG_PATH_MAX]; /* "": no trace is written */
     bool follow;                 /* budgets go down with the memory cgroup and under pressure */
     bool move, poison, wp_async; /* kernel features that may be used */
     uint64_t faulty_seed;        /* 0: none; else faults are injected into the fabric */

@@ -192,7 +192,7 @@ void fault_done(struct node *node, uint64_t token, int result)
 
     ASSERT(wait->is_used);
     if (result == 0)
-        histogram_add(&pager_stats(node->pager)->faults[source], os_now_ns() - wait->start_ns);
+        pager_touched(node->pager, source, wait->page, wait->is_write, wait->start_ns);
     else
         mmu_wake(node->mmu, wait->page, 1);
     wait_remove(node, wait);

@@ -75,6 +75,7 @@ struct private_shard {
     struct broker *broker, *child_broker; /* child's: between fork_prepare and the fork */
     struct limits *limits;
     struct affine affine;
+    struct record *record; /* NULL: no trace is written */
     struct loop_watch faults_watch, broker_watch;
     struct mmu_fault deferred[DEFERRED_MAX]; /* faults that could not be judged: the mutex was taken */
     unsigned deferred_count;

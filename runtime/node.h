@@ -74,6 +74,7 @@ struct node {
     struct mmu *mmu;
     struct loop_watch faults_watch;
     struct pager *pager;
+    struct record *record; /* NULL: no trace is written */
     struct tier *tiers[TIERS];
     struct limits *limits; /* NULL: the budgets stay as they were asked for */
     struct coherence *coherence;

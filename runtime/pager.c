@@ -72,7 +72,7 @@ void pager_frame_left(struct pager *pager, struct page_entry *entry)
     frame_put(pager, entry);
 }
 
-static void memory_release(struct pager *pager, struct page_id page, struct page_entry *entry)
+static void memory_drop(struct pager *pager, struct page_id page, struct page_entry *entry)
 {
     int error;
 
@@ -80,7 +80,6 @@ static void memory_release(struct pager *pager, struct page_id page, struct page
     error = pager_is_shared(pager, page) ? mmu_free(pager->mmu, page, 1) : mmu_drop(pager->mmu, page, 1);
     if (error != 0)
         log_error("give memory of page %lu back: %s", page.index, strerror(-error));
-    pager_frame_put(pager, entry);
 }
 
 /* Whatever this node holds of the page's bytes is not needed any more. */
@@ -94,7 +93,11 @@ void pager_release_bytes(struct pager *pager, struct page_id page, struct page_e
     case WHERE_MAPPED:
     case WHERE_LIMBO:
     case WHERE_LEAVING: /* the eviction sees in the frame's note that its page is gone */
-        memory_release(pager, page, entry);
+        memory_drop(pager, page, entry);
+        if (page_is(page, pager->leaving_copy))
+            pager_frame_left(pager, entry);
+        else
+            pager_frame_put(pager, entry);
         break;
     case WHERE_FILLING: {
         struct fill *fill = &pager->fills[entry->place];
@@ -580,6 +583,7 @@ int pager_create(const struct pager_config *config, struct pager **ret_pager)
         return error;
     pager = memory;
     pager->config = *config;
+    pager->leaving_copy = PAGE_NONE;
     if (config->policy == NULL)
         pager->config.policy = &placement_segmented_fifo;
     pager->mmu = config->mmu;

@@ -75,6 +75,7 @@ struct pager_config {
 };
 
 struct pager;
+struct record;
 
 /* By the name that option policy has. */
 const struct placement_ops *pager_policy_of(const char *name);
@@ -88,10 +89,16 @@ void pager_prefetch_counters(struct pager *pager, struct prefetch_counters *ret_
 void pager_tier_pages(struct pager *pager, uint64_t pages[TIERS]);
 uint64_t pager_metadata_bytes(const struct pager *pager);
 
+/* Each fault that is counted in the figures goes there too, from now on; NULL: not any more. The caller's to close. */
+void pager_record(struct pager *pager, struct record *record);
+
 /* ---- faults ---------------------------------------------------------------------------------------------------- */
 
 /* A thread waits for a page to which it has the rights. The thread runs again soon, or gets SIGBUS. */
 void pager_fault(struct pager *pager, struct page_id page, bool is_write, uint32_t thread, uint64_t start_ns);
+
+/* A thread's fault was served, from here or from another node: it is counted. */
+void pager_touched(struct pager *pager, enum dsm_source source, struct page_id page, bool is_write, uint64_t start_ns);
 
 /* What the predictors expect after a fault on a page whose bytes are on another node. */
 void pager_predict(struct pager *pager, struct page_id page, uint32_t thread, struct prefetch_plan *ret_plan);

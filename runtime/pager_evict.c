@@ -115,10 +115,11 @@ static unsigned newest_keep(const struct pager *pager, struct frame_id *frames, 
     return left;
 }
 
-static void unmap_some(struct pager *pager)
+static void unmap_some(struct pager *pager, unsigned wanted)
 {
     struct frame_id frames[PAGER_BATCH];
-    unsigned count = placement_unmap(pager->placement, pager->frames, frames, PAGER_BATCH);
+    unsigned count =
+        placement_unmap(pager->placement, pager->frames, frames, wanted < PAGER_BATCH ? wanted : PAGER_BATCH);
 
     count = newest_keep(pager, frames, count);
     for (unsigned i = 0; i < count;)
@@ -220,12 +221,17 @@ static int target_of(struct pager *pager, struct page_id page, const struct plac
 
 static bool evict_copy(struct pager *pager, struct page_id page, struct page_entry *entry)
 {
-    if (!pager->config.user.forget_copy(pager->config.user.context, page))
-        return false;
-    page_set_rights(entry, ACCESS_NONE);
-    pager_release_bytes(pager, page, entry);
-    pager->stats.dropped_pages++;
-    return true;
+    bool is_forgotten;
+
+    pager->leaving_copy = page;
+    is_forgotten = pager->config.user.forget_copy(pager->config.user.context, page);
+    if (is_forgotten) {
+        page_set_rights(entry, ACCESS_NONE);
+        pager_release_bytes(pager, page, entry);
+        pager->stats.dropped_pages++;
+    }
+    pager->leaving_copy = PAGE_NONE;
+    return is_forgotten;
 }
 
 /* ---- pages that are copied ------------------------------------------------------------------------------------- */
@@ -632,10 +638,13 @@ static void limbo_fill(struct pager *pager, unsigned wanted)
 {
     for (int i = 0; i < 2; i++) {
         uint32_t more = pager->is_shrinking ? 0 : placement_unmap_wanted(pager->placement, pager->frames);
+        uint32_t limbo = frames_count(pager->frames, FRAME_LIMBO);
 
-        if (more == 0 && frames_count(pager->frames, FRAME_LIMBO) >= wanted)
+        if (limbo + more < wanted)
+            more = wanted - limbo;
+        if (more == 0)
             return;
-        unmap_some(pager);
+        unmap_some(pager, more);
     }
 }
 
@@ -661,7 +670,7 @@ unsigned pager_evict_some(struct pager *pager, unsigned wanted)
     pager_limbo_flush(pager);
     /* Limbo is full of pages that have nowhere to go: behind them may be copies that can be dropped. */
     if (gone == 0 && count > 0)
-        unmap_some(pager);
+        unmap_some(pager, PAGER_BATCH);
     return gone;
 }
 

@@ -52,7 +52,7 @@ static bool demand_has_room(struct pager *pager)
 static void record(struct pager *pager, enum dsm_source source, const struct stalled_fault *fault)
 {
     if (fault != NULL && fault->thread != 0)
-        histogram_add(&pager->stats.faults[source], os_now_ns() - fault->start_ns);
+        pager_touched(pager, source, fault->page, fault->is_write, fault->start_ns);
 }
 
 void pager_stall(struct pager *pager, const struct stalled_fault *fault)
@@ -659,7 +659,8 @@ static void fill_done(struct tier_transfer *transfer, int result)
     struct pager *pager = fill->pager;
     struct fill finished = *fill;
     bool goes_on = false;
-    struct stalled_fault fault = {.page = finished.demanded, .start_ns = finished.start_ns, .thread = 1};
+    struct stalled_fault fault = {
+        .page = finished.demanded, .start_ns = finished.start_ns, .thread = 1, .is_write = finished.is_write};
 
     for (unsigned i = 0; result == 0 && i < finished.pages_count; i++)
         sends_serve(pager, page_of(finished.first.index + i), fill_bytes(&finished, i));

@@ -144,10 +144,12 @@ struct pager {
     unsigned fresh_first, fresh_count;
 
     bool shared_is_shut;
+    struct page_id leaving_copy; /* evicted, since others have it too; the protocol may drop it on the way */
 
     struct guess guesses[PAGER_GUESSES];
     struct prefetch *prefetch;
     struct stats stats;
+    struct record *record; /* NULL: nobody wants a trace */
 };
 
 /* pager.c */

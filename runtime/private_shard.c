@@ -11,6 +11,7 @@
 #include "base/os.h"
 #include "runtime/loop.h"
 #include "runtime/managed.h"
+#include "runtime/record.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -294,6 +295,16 @@ static int pager_make(struct private_shard *shard)
     return pager_create(&config, &shard->pager);
 }
 
+static int recorder_make(struct private_shard *shard)
+{
+    int error = 0;
+
+    if (managed_context.config.record[0] != '\0')
+        error = record_create(managed_context.config.record, true, &shard->record);
+    pager_record(shard->pager, shard->record);
+    return error;
+}
+
 static int watches_open(struct private_shard *shard)
 {
     int error;
@@ -346,6 +357,8 @@ static int shard_open(struct private_shard *shard)
     if (error == 0)
         error = pager_make(shard);
     if (error == 0)
+        error = recorder_make(shard);
+    if (error == 0)
         error = limits_make(shard);
     if (error == 0)
         error = watches_open(shard);
@@ -369,6 +382,8 @@ static int shard_reopen(struct private_shard *shard)
         return error;
     loop_spin_set(shard->loop, managed_context.config.preload_spin_ns);
     pager_loop(shard->pager, shard->loop);
+    if (shard->record != NULL)
+        record_forked(shard->record);
     error = limits_make(shard);
     return error == 0 ? watches_open(shard) : error;
 }
@@ -414,6 +429,8 @@ static void shard_run(struct private_shard *shard)
         if (shard->publish_ns > now_ns)
             continue;
         shard->publish_ns = now_ns + PUBLISH_NS;
+        if (shard->record != NULL)
+            record_tick(shard->record, now_ns);
         if (shard->broker != NULL)
             publish(shard, now_ns, ACCOUNT_MANAGING);
     }
@@ -476,17 +493,24 @@ int private_shard_resume(struct managed *managed)
     return thread_start(shard);
 }
 
+/* The last figures, and the last that is recorded. */
 static int run_finish(struct managed *context, struct order *order)
 {
     (void)order;
-    publish(&context->shard, os_now_ns(), ACCOUNT_FINISHED);
+    pager_record(context->shard.pager, NULL);
+    context->shard.record = NULL; /* the caller's to close */
+    if (context->shard.broker != NULL)
+        publish(&context->shard, os_now_ns(), ACCOUNT_FINISHED);
     return 0;
 }
 
 void hooks_finish(void)
 {
+    struct private_shard *shard = &managed_context.shard;
     struct order order = {.run = run_finish};
+    struct record *record = shard->record;
 
-    if (managed_is_running() && managed_context.shard.broker != NULL)
-        (void)managed_call(&order);
+    if (!managed_is_running() || (shard->broker == NULL && record == NULL) || managed_call(&order) != 0)
+        return;
+    record_close(record);
 }

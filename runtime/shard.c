@@ -13,6 +13,7 @@
 #include "runtime/limits.h"
 #include "runtime/locks.h"
 #include "runtime/pins.h"
+#include "runtime/record.h"
 #include "runtime/request.h"
 
 #include <errno.h>
@@ -84,6 +85,24 @@ static int memory_open(struct node *node)
     node->faults_watch = (struct loop_watch){
         .fd = mmu_descriptor(node->mmu), .ready = fault_ready, .context = node};
     return loop_watch(node->loop, &node->faults_watch, EPOLLIN | EPOLLET);
+}
+
+/* A node of several writes a file of its own. */
+static int recorder_open(struct node *node)
+{
+    char path[CONFIG_PATH_MAX + 8];
+    int error;
+
+    if (node->config.record[0] == '\0')
+        return 0;
+    snprintf(path, sizeof(path), "%s", node->config.record);
+    if (node->nodes_count > 1)
+        snprintf(path, sizeof(path), "%s.%u", node->config.record, node->self.index);
+    error = record_create(path, false, &node->record);
+    if (error == 0)
+        error = record_open(node->record);
+    pager_record(node->pager, node->record);
+    return error;
 }
 
 static void limits_used(void *context, uint64_t bytes[TIERS])
@@ -179,6 +198,8 @@ static int shard_open(struct node *node)
     if (error == 0)
         error = memory_open(node);
     if (error == 0)
+        error = recorder_open(node);
+    if (error == 0)
         error = budgets_watch(node);
     if (error == 0)
         error = bulk_create(node, &node->bulk);
@@ -213,6 +234,7 @@ static void shard_close(struct node *node)
         mmu_close(node->mmu);
     if (node->pager != NULL)
         pager_destroy(node->pager);
+    record_close(node->record);
     for (int i = 0; i < TIERS; i++)
         if (node->tiers[i] != NULL)
             tier_close(node->tiers[i]);
@@ -257,6 +279,8 @@ static void shard_tick(struct node *node, uint64_t now_ns)
         cluster_tick(node->cluster, now_ns);
     if (node->limits != NULL)
         limits_tick(node->limits, now_ns);
+    if (node->record != NULL)
+        record_tick(node->record, now_ns);
 }
 
 static void unpin_arrived(struct loop_call *call)

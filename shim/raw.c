@@ -162,6 +162,7 @@ WRAP_CALL(int, lstat, (const char *path, struct stat *status), SYS_newfstatat, A
 WRAP_CALL(int, mkdir, (const char *path, mode_t mode), SYS_mkdirat, AT_FDCWD, path, mode)
 WRAP_CALL(int, rmdir, (const char *path), SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR)
 WRAP_CALL(int, unlink, (const char *path), SYS_unlinkat, AT_FDCWD, path, 0)
+WRAP_CALL(int, rename, (const char *from, const char *to), SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0)
 WRAP_CALL(ssize_t, sendfile, (int to, int from, off_t *offset, size_t size), SYS_sendfile, to, from, offset, size)
 WRAP_CALL(int, memfd_create, (const char *name, unsigned flags), SYS_memfd_create, name, flags)
 

@@ -42,6 +42,15 @@ void ghosts_init(struct ghosts *ghosts, uint64_t ghosts_max)
     ghosts->swept = 0;
 }
 
+/*
+ * A page's line is another one now. What stays in the old lines is still true of its pages; new ones push it out, as it
+ * was touched longest ago.
+ */
+void ghosts_resize(struct ghosts *ghosts, uint64_t ghosts_max)
+{
+    ghosts_init(ghosts, ghosts_max);
+}
+
 /* The low half chooses the line, the high half tells pages of a line apart. */
 static struct line *line_of(struct ghosts *ghosts, uint64_t hash)
 {

@@ -21,6 +21,8 @@ struct ghost {
 
 size_t ghosts_bytes(uint64_t ghosts_max);
 void ghosts_init(struct ghosts *ghosts, uint64_t ghosts_max);
+/* Another number, not above what ghosts_bytes() was asked for. Most of the ghosts are not found any more. */
+void ghosts_resize(struct ghosts *ghosts, uint64_t ghosts_max);
 void ghosts_put(struct ghosts *ghosts, uint64_t hash, struct ghost ghost);
 /* Takes the page's ghost out. False: there is none. */
 bool ghosts_take(struct ghosts *ghosts, uint64_t hash, struct ghost *ret_ghost);

@@ -84,8 +84,8 @@ unsigned placement_evict(struct placement *placement, struct frames *frames, str
                          unsigned wanted);
 /*
  * How many frames the pager should unmap now, whatever it needs to evict. Segmented FIFO keeps an eighth of the frames
- * in limbo. `arms` wants three tenths there, but no more than nine frames for four pages that were inserted: one leaves
- * for each, and the rest bounds the soft faults to five for four misses, however hot the pages are.
+ * in limbo. `arms` wants three tenths there, but no more than two frames for each page that was inserted: one leaves
+ * for each, and the rest bounds the soft faults to one a miss, however hot the pages are.
  */
 uint32_t placement_unmap_wanted(const struct placement *placement, const struct frames *frames);
 

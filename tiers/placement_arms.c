@@ -13,7 +13,7 @@
  *   FRAME_COLD    prefetched pages not seen touched; an eighth of the frames, at least 64
  *   FRAME_LIMBO   unmapped pages of all kinds
  *
- * 24 bytes a frame, and two ghosts a frame of 12.8 bytes each.
+ * 24 bytes a frame, and two ghosts a frame of the budget of 12.8 bytes each.
  */
 #include "base/assert.h"
 #include "tiers/arms.h"
@@ -26,9 +26,12 @@
 #define GHOSTS_SHARE 2u
 #define COLD_MIN     64u
 #define COLD_SHARE   8u
-#define CREDIT_FRAME 4u /* parts of a frame that may be unmapped; a page that comes in gives nine */
-#define CREDIT_PAGE  9u
+#define CREDIT_PAGE  2u                  /* frames that may be unmapped for a page that comes in */
+#define CREDIT_COLD  1u                  /* and for a prefetched one that is touched: nobody waited for it long */
 #define SCAN_MAX     64u                 /* pages looked at for one that may leave, before any will do */
+#define TRIAL_BATCHES 4u                 /* that are on trial at least, but no more than a quarter of the frames */
+#define FRAMES_FADE  16u                 /* calls of evict() after which a low of the resident pages is forgotten */
+#define RESIZE_SHARE 8u                  /* another budget that differs less changes no sizes */
 #define AGE_MAX      ((uint32_t)1 << 30) /* of times that are compared */
 
 enum list {
@@ -62,18 +65,30 @@ struct ends {
 };
 
 struct chooser {
-    uint32_t frames;
+    uint32_t frames;       /* that pages have when memory is full: the budget, or what others leave of it */
+    uint32_t sized_frames; /* what the ghosts and the small caches are made for: about `frames` */
     enum arm arm; /* the choice, and what it protects at most */
     uint32_t protected_max;
+    uint32_t batch;      /* that leaves at a time */
     uint32_t now;        /* touches that were seen */
     uint32_t s3_clock;   /* evictions from the small list */
-    uint32_t credit;     /* for unmapping, in parts */
+    uint32_t credit;     /* for unmapping */
     uint32_t swept;      /* frame whose time is looked at next */
     uint32_t nodes_used; /* frames from here on were never told of */
     size_t ghosts_offset, arms_offset;
     struct ends lists[LISTS];
     struct node nodes[];
 };
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t most(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
 
 static size_t aligned(size_t bytes)
 {
@@ -157,15 +172,22 @@ static bool is_on(const struct chooser *chooser, uint32_t index, enum list list)
 /* ---- LIRS and LRU ---------------------------------------------------------------------------------------------------
  */
 
-/* After another choice or budget. */
+/*
+ * After another choice or budget. Pages that come in leave again in batches: with fewer on trial than that, protected
+ * ones would leave, and nobody would stay on trial for long enough to be touched again.
+ */
 static void choice_take(struct chooser *chooser)
 {
     enum arm arm = arms_choice(arms_of(chooser));
+    uint32_t trial;
 
     chooser->arm = arm;
     if (arm == ARM_S3_FIFO) /* LIRS is kept up as well as may be, until it is needed */
         arm = ARM_LIRS_10;
-    chooser->protected_max = chooser->frames - arm_trial_frames(arm, chooser->frames);
+    trial = arm_trial_frames(arm, chooser->frames);
+    if (arm != ARM_LRU)
+        trial = most(trial, least(TRIAL_BATCHES * chooser->batch, chooser->frames / 4));
+    chooser->protected_max = chooser->frames - trial;
 }
 
 static bool is_in_stack(const struct chooser *chooser, uint32_t touched)
@@ -178,22 +200,20 @@ static bool is_in_stack(const struct chooser *chooser, uint32_t touched)
 /* At most two a touch: after another choice the lists follow within as many touches as there are frames. */
 static void protected_trim(struct chooser *chooser)
 {
-    uint32_t most = chooser->protected_max;
-
-    for (unsigned i = 0; i < 2 && chooser->lists[LIST_PROTECTED].count > most; i++)
+    for (unsigned i = 0; i < 2 && chooser->lists[LIST_PROTECTED].count > chooser->protected_max; i++)
         node_move(chooser, chooser->lists[LIST_PROTECTED].head, LIST_TRIAL);
 }
 
 /* known: the page was touched before, at `touched`. */
 static void lirs_touch(struct chooser *chooser, uint32_t index, bool is_known, uint32_t touched)
 {
-    uint32_t most = chooser->protected_max;
+    uint32_t room = chooser->protected_max;
     const struct ends *lists = chooser->lists;
-    bool is_filling = lists[LIST_PROTECTED].count + lists[LIST_TRIAL].count < most;
-    bool protect = most == chooser->frames || is_on(chooser, index, LIST_PROTECTED) ||
-                   (is_known && (is_in_stack(chooser, touched) || lists[LIST_PROTECTED].count < most)) || is_filling;
+    bool is_filling = lists[LIST_PROTECTED].count + lists[LIST_TRIAL].count < room;
+    bool protect = room == chooser->frames || is_on(chooser, index, LIST_PROTECTED) ||
+                   (is_known && (is_in_stack(chooser, touched) || lists[LIST_PROTECTED].count < room)) || is_filling;
 
-    node_move(chooser, index, protect && most > 0 ? LIST_PROTECTED : LIST_TRIAL);
+    node_move(chooser, index, protect && room > 0 ? LIST_PROTECTED : LIST_TRIAL);
     chooser->nodes[index].touched = chooser->now;
     protected_trim(chooser);
 }
@@ -224,11 +244,9 @@ static uint32_t limbo_target(const struct chooser *chooser)
     return (uint32_t)((uint64_t)chooser->frames * 3 / 10) + 1;
 }
 
-static void credit_add(struct chooser *chooser)
+static void credit_add(struct chooser *chooser, uint32_t pages)
 {
-    uint64_t most = (uint64_t)limbo_target(chooser) * CREDIT_FRAME;
-
-    chooser->credit = (uint64_t)chooser->credit + CREDIT_PAGE < most ? chooser->credit + CREDIT_PAGE : (uint32_t)most;
+    chooser->credit = least(chooser->credit + pages, limbo_target(chooser));
 }
 
 static void page_demanded(struct chooser *chooser, struct frames *frames, struct frame_id frame, uint64_t hash)
@@ -240,7 +258,6 @@ static void page_demanded(struct chooser *chooser, struct frames *frames, struct
     bool is_main = is_ghost && ghost.evicted != 0 && chooser->s3_clock - ghost.evicted <= main_max;
 
     chooser->now++;
-    credit_add(chooser);
     node->hits = 0;
     node_move(chooser, frame.index, is_main ? LIST_MAIN : LIST_SMALL);
     lirs_touch(chooser, frame.index, is_ghost, ghost.touched);
@@ -263,6 +280,7 @@ static void chooser_inserted(struct placement *placement, struct frames *frames,
         node_move(chooser, frame.index, LIST_COLD);
         frames_push_tail(frames, frame, FRAME_COLD);
     } else {
+        credit_add(chooser, CREDIT_PAGE);
         page_demanded(chooser, frames, frame, page_hash(frames_page(frames, frame)));
     }
 }
@@ -275,6 +293,7 @@ static void chooser_soft_hit(struct placement *placement, struct frames *frames,
 
     ASSERT(node->list[SET_LIRS] != LIST_NONE);
     if (node->list[SET_LIRS] == LIST_COLD) {
+        credit_add(chooser, CREDIT_COLD);
         page_demanded(chooser, frames, frame, hash);
         return;
     }
@@ -328,30 +347,28 @@ static void chooser_init(struct placement *placement, uint32_t frames_table)
     chooser->ghosts_offset = chooser->arms_offset + aligned(arms_bytes());
     arms_init(arms_of(chooser), chooser->frames);
     choice_take(chooser);
-    ghosts_init(ghosts_of(chooser), (uint64_t)GHOSTS_SHARE * frames_table);
+    ghosts_init(ghosts_of(chooser), (uint64_t)GHOSTS_SHARE * chooser->frames);
+    chooser->sized_frames = chooser->frames;
 }
 
+/* Budgets may change a little and often, and another size makes ghosts and small caches begin anew. */
 static void chooser_resized(struct placement *placement)
 {
     struct chooser *chooser = chooser_of(placement);
+    uint32_t sized = chooser->sized_frames;
+    uint32_t frames = placement_frames_max(placement);
 
-    chooser->frames = placement_frames_max(placement);
-    arms_resize(arms_of(chooser), chooser->frames);
+    chooser->frames = frames;
+    if ((frames > sized ? frames - sized : sized - frames) > sized / RESIZE_SHARE) {
+        arms_resize(arms_of(chooser), frames);
+        ghosts_resize(ghosts_of(chooser), (uint64_t)GHOSTS_SHARE * frames);
+        chooser->sized_frames = frames;
+    }
     choice_take(chooser);
 }
 
 /* ---- into limbo -----------------------------------------------------------------------------------------------------
  */
-
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint32_t most(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
 
 static uint32_t cold_allowed(const struct chooser *chooser)
 {
@@ -362,10 +379,10 @@ static uint32_t cold_allowed(const struct chooser *chooser)
  * Mapped pages on trial beyond this go into limbo before others: half of the trial pages may be mapped, or so many that
  * they take half of limbo.
  */
-static uint32_t trial_allowed(struct chooser *chooser, const struct frames *frames)
+static uint32_t trial_allowed(const struct chooser *chooser, const struct frames *frames)
 {
-    enum arm arm = chooser->arm;
-    uint32_t trial = arm == ARM_S3_FIFO ? arm_small_frames(chooser->frames) : arm_trial_frames(arm, chooser->frames);
+    uint32_t trial = chooser->arm == ARM_S3_FIFO ? arm_small_frames(chooser->frames)
+                                                 : chooser->frames - chooser->protected_max;
     uint32_t limbo = frames_count(frames, FRAME_LIMBO);
     uint32_t in_limbo = most((uint32_t)((uint64_t)limbo * trial / chooser->frames), least(trial / 2, limbo / 2));
 
@@ -379,13 +396,18 @@ static uint32_t excess_of(const struct frames *frames, enum frame_list list, uin
     return count > allowed ? count - allowed : 0;
 }
 
-/* Prefetched pages over their share are unmapped in any case: they are the next to leave. */
+/*
+ * Prefetched pages over their share are unmapped in any case: they are the next to leave. So are pages on trial, as far
+ * as the credit goes: however full limbo is of protected pages, it is not those that should leave.
+ */
 static uint32_t chooser_unmap_wanted(const struct placement *placement, const struct frames *frames)
 {
     const struct chooser *chooser = placement_memory_const(placement);
     uint32_t target = limbo_target(chooser), count = frames_count(frames, FRAME_LIMBO);
-    uint32_t wanted = count < target ? least(target - count, chooser->credit / CREDIT_FRAME) : 0;
+    uint32_t trial = excess_of(frames, FRAME_TRIAL, trial_allowed(chooser, frames));
+    uint32_t wanted = most(count < target ? target - count : 0, trial);
 
+    wanted = least(wanted, chooser->credit);
     return most(wanted, excess_of(frames, FRAME_COLD, cold_allowed(chooser)));
 }
 
@@ -414,7 +436,7 @@ static unsigned chooser_unmap(struct placement *placement, struct frames *frames
     struct chooser *chooser = chooser_of(placement);
     unsigned count = unmap_list(chooser, frames, frames_out, wanted);
 
-    chooser->credit -= least(chooser->credit, count * CREDIT_FRAME);
+    chooser->credit -= least(chooser->credit, count);
     return count;
 }
 
@@ -518,6 +540,22 @@ static void victim_note(struct chooser *chooser, uint32_t index)
         node_move(chooser, index, (enum list)node->list[SET_S3]);
 }
 
+/*
+ * The pager keeps frames free for what comes next, and memory that it does not manage counts in the budget as well. If
+ * shares were taken of the whole budget, the pages on trial would be those that are not there.
+ */
+static void frames_look(struct placement *placement, struct chooser *chooser, uint32_t leaving)
+{
+    const struct ends *lists = chooser->lists;
+    uint32_t resident = lists[LIST_PROTECTED].count + lists[LIST_TRIAL].count + lists[LIST_COLD].count;
+    uint32_t left = most(resident - least(resident, leaving), PLACEMENT_FRAMES_MIN);
+
+    left = least(left, placement_frames_max(placement));
+    chooser->batch = leaving;
+    chooser->frames = left < chooser->frames ? left : chooser->frames + (left - chooser->frames) / FRAMES_FADE;
+    choice_take(chooser);
+}
+
 static unsigned chooser_evict(struct placement *placement, struct frames *frames, struct frame_id *frames_out,
                               unsigned wanted)
 {
@@ -525,6 +563,7 @@ static unsigned chooser_evict(struct placement *placement, struct frames *frames
     unsigned count = 0;
 
     wanted = least(wanted, frames_count(frames, FRAME_LIMBO));
+    frames_look(placement, chooser, wanted);
     while (count < wanted) {
         uint32_t index = victim_choose(chooser, frames);
 

@@ -16,6 +16,7 @@
 #include "tools/output.h"
 #include "tools/preload.h"
 #include "tools/program.h"
+#include "tools/recording.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -459,6 +460,23 @@ static void files_limit_raise(struct job *job)
     (void)setrlimit(RLIMIT_NOFILE, &raised);
 }
 
+/* Other hosts have files of their own. */
+static int recording_check(const struct job *job)
+{
+    if (job->options.record[0] == '\0' || job->options.hosts.count > 0)
+        return 0;
+    return recording_prepare(job->options.record) == 0 ? 0 : EX_USAGE;
+}
+
+static void recording_say(const struct job *job)
+{
+    const struct options *options = &job->options;
+
+    if (options->record[0] != '\0' && options->hosts.count == 0 && options->nodes_count == 1 &&
+        !recording_is_there(options->record))
+        say("nothing was recorded: no page was faulted on, since the memory fitted or was not managed");
+}
+
 static int job_status(const struct job *job)
 {
     return job->is_timed_out ? EXIT_TIMEOUT : job->exit_status;
@@ -477,6 +495,8 @@ int main(int argc, char **argv)
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     files_limit_raise(&job);
     status = program_check(&job);
+    if (status == 0)
+        status = recording_check(&job);
     if (status != 0) {
         say("%s", error_text());
         goto free_options;
@@ -489,6 +509,7 @@ int main(int argc, char **argv)
     }
     job_run(&job);
     job_close(&job);
+    recording_say(&job);
     if (status == 0)
         status = job_status(&job);
 free_options:

@@ -8,6 +8,7 @@
 #include "tools/options.h"
 #include "base/error.h"
 #include "runtime/config.h"
+#include "tools/recording.h"
 #include "tiermesh/dsm.h"
 
 #include <ctype.h>
@@ -28,6 +29,7 @@ enum option_id {
     OPTION_NVME,
     OPTION_PRELOAD,
     OPTION_PRELOAD_ORDER,
+    OPTION_RECORD,
     OPTION_SET,
     OPTION_SUMMARY,
     OPTION_TAG_OUTPUT,
@@ -58,6 +60,7 @@ static const struct option_row rows[] = {
     {OPTION_PRELOAD_ORDER, "preload-order", "WHERE", "first or last among the libraries of LD_PRELOAD"},
     {OPTION_UNMANAGED, "unmanaged", NULL, "run a program that cannot be managed as it is"},
     {OPTION_SUMMARY, "summary", "WHEN", "figures of managed processes at their end: auto, on, off or a file"},
+    {OPTION_RECORD, "record", "FILE", "write a trace of the pages that are faulted on, for tiermesh-replay"},
     {'H', "host", "A,B:2", "run on these hosts, B with 2 slots, through the launcher"},
     {OPTION_HOSTFILE, "hostfile", "FILE", "hosts from a file: one a line, with slots=N or :N"},
     {OPTION_LAUNCHER, "launcher", "CMD", "run CMD host 'command' for each remote node (default ssh)"},
@@ -155,9 +158,16 @@ static int setting_add(struct options *options, char *setting)
 /* An option of the nodes: checked here, handed over as DSM_<NAME>. */
 static int node_option(struct options *options, struct dsm_config *config, const char *name, const char *value)
 {
+    char path[CONFIG_PATH_MAX];
     char *setting;
-    int result = config_set(config, name, value);
+    int result = 0;
 
+    if (strcmp(name, "record") == 0 && value[0] != '\0') {
+        result = recording_path(value, path);
+        value = path;
+    }
+    if (result == 0)
+        result = config_set(config, name, value);
     if (result < 0)
         return result;
     if (asprintf(&setting, "DSM_%s=%s", name, value) < 0)
@@ -282,6 +292,9 @@ static int apply(struct options *options, struct dsm_config *config, int id, cha
     case OPTION_SUMMARY:
         options->summary = argument;
         return argument[0] == '\0' ? error_set(-EINVAL, "--summary: auto, on, off or a file is needed") : 0;
+    case OPTION_RECORD:
+        return argument[0] == '\0' ? error_set(-EINVAL, "--record: a file is needed")
+                                   : node_option(options, config, "record", argument);
     case OPTION_SET:
         return node_option_set(options, config, argument);
     case 'x':
@@ -403,6 +416,7 @@ bool options_parse(int argc, char **argv, struct options *ret_options, int *ret_
         is_fine = parse_words(argc, argv, &options, config, ret_exit);
         options.nvme_bytes = config->nvme_bytes;
         memcpy(options.nvme_path, config->nvme_path, sizeof(options.nvme_path));
+        memcpy(options.record, config->record, sizeof(options.record));
     }
     free(config);
     options.program = argv + optind;

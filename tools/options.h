@@ -29,6 +29,7 @@ struct options {
     const char *summary;       /* auto, on, off, or a file */
     uint64_t nvme_bytes;       /* of the nodes' options */
     char nvme_path[CONFIG_TEXT_MAX];
+    char record[CONFIG_PATH_MAX]; /* "": no trace is written */
     unsigned settings_count;
     char **settings; /* "NAME=VALUE": for every node's environment */
     char **program;  /* ends with NULL */

@@ -19,6 +19,7 @@ struct run {
     struct pages *pages;
     uint64_t touches;
     uint32_t *next; /* by record; NULL: Belady is left out */
+    uint64_t next_capacity;
     uint64_t belady_misses;
     uint32_t belady_frames;
     uint32_t piece[PIECE];
@@ -62,6 +63,22 @@ static int piece_read(struct run *run, struct trace *trace)
 
 /* ---- the first pass ---------------------------------------------------------------------------------------------- */
 
+/* Room for `count` more; else, or when they are too many, Belady is left out. */
+static void futures_room(struct run *run, int count)
+{
+    uint64_t capacity = run->next_capacity != 0 ? 2 * run->next_capacity : PIECE;
+    uint32_t *grown = NULL;
+
+    if (run->touches + (uint64_t)count <= run->next_capacity)
+        return;
+    if (run->touches + (uint64_t)count <= RUN_FUTURE_MAX)
+        grown = realloc(run->next, capacity * sizeof(*run->next));
+    if (grown == NULL)
+        free(run->next);
+    run->next = grown;
+    run->next_capacity = capacity;
+}
+
 /* last[page]: the record of its last touch. */
 static int futures_note(struct run *run, uint32_t **last, uint32_t *capacity, int count)
 {
@@ -94,8 +111,12 @@ static int first_pass(struct run *run, struct trace *trace)
     int count;
 
     while ((count = piece_read(run, trace)) > 0) {
-        int error = run->next != NULL ? futures_note(run, &last, &capacity, count) : 0;
+        int error = 0;
 
+        if (run->touches == 0 || run->next != NULL)
+            futures_room(run, count);
+        if (run->next != NULL)
+            error = futures_note(run, &last, &capacity, count);
         if (error != 0) {
             count = error;
             break;
@@ -125,9 +146,6 @@ static int run_fill(struct run *run, const struct options *options)
 
     if (error != 0)
         return error;
-    /* Lazily used: a head that promises more records than there are costs address space only. */
-    if (trace_records(trace) <= RUN_FUTURE_MAX)
-        run->next = malloc(trace_records(trace) * sizeof(*run->next));
     error = first_pass(run, trace);
     trace_close(trace);
     return error != 0 ? error : belady_count(run, options);

@@ -4,6 +4,7 @@
  */
 #include "bench/replay/trace.h"
 #include "base/error.h"
+#include "base/pt1.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,8 +12,6 @@
 #include <zstd.h>
 
 #define BUFFER_BYTES 65536u
-#define HEAD_BYTES   28u
-#define VARINT_MAX   10u
 #define END          (-1)
 #define BROKEN       (-2) /* the compressed stream is damaged */
 
@@ -29,7 +28,8 @@ struct source {
 
 struct trace {
     char name[256];
-    uint64_t records, accesses, record;
+    uint64_t records, accesses, record; /* of the parts until now */
+    uint64_t part_first;                /* record with which this part begins */
     uint64_t page;
     bool has_gaps, is_ended;
     struct source pages, gaps;
@@ -107,12 +107,12 @@ static int source_varint(struct source *source, uint64_t *ret_value)
 {
     uint64_t value = 0;
 
-    for (unsigned i = 0; i < VARINT_MAX; i++) {
+    for (unsigned i = 0; i < PT1_VARINT_MAX; i++) {
         int byte = source_byte(source);
 
         if (byte < 0)
             return byte;
-        if (i == VARINT_MAX - 1 && byte > 1)
+        if (i == PT1_VARINT_MAX - 1 && byte > 1)
             return BROKEN;
         value |= (uint64_t)(byte & 0x7f) << 7 * i;
         if (byte < 0x80) {
@@ -156,35 +156,30 @@ static int source_skip_varints(struct source *source, uint64_t count)
 
 /* ---- the head --------------------------------------------------------------------------------------------------- */
 
-static uint64_t little(const uint8_t *bytes, unsigned count)
+static int head_read(const struct trace *trace, struct source *source, uint64_t *ret_records, uint64_t *ret_accesses)
 {
-    uint64_t value = 0;
+    struct bytes_reader reader = {.left = PT1_HEAD_BYTES};
+    uint8_t head[PT1_HEAD_BYTES];
+    char magic[PT1_MAGIC_BYTES];
 
-    for (unsigned i = count; i > 0; i--)
-        value = value << 8 | bytes[i - 1];
-    return value;
-}
-
-static int head_read(struct trace *trace, struct source *source)
-{
-    uint8_t head[HEAD_BYTES];
-
-    for (unsigned i = 0; i < HEAD_BYTES; i++) {
+    for (unsigned i = 0; i < PT1_HEAD_BYTES; i++) {
         int byte = source_byte(source);
 
         if (byte < 0)
-            return error_set(-EINVAL, "%s: is no PT1 trace: it ends, or is damaged, within the %u bytes of the head",
-                             trace->name, HEAD_BYTES);
+            return error_set(-EINVAL, "%s: is no PT1 trace: it ends, or is damaged, within the %u bytes of %s head",
+                             trace->name, PT1_HEAD_BYTES, trace->records == 0 ? "the" : "a part's");
         head[i] = (uint8_t)byte;
-        if (i == 3 && memcmp(head, "PT1", 4) != 0)
+        if (i + 1 == PT1_MAGIC_BYTES && memcmp(head, PT1_MAGIC, PT1_MAGIC_BYTES) != 0)
             return error_set(-EINVAL,
                              "%s: is no PT1 trace: it does not begin with \"PT1\"; give a trace of page "
                              "touches, plain or compressed by zstd",
                              trace->name);
     }
-    trace->records = little(head + 4, 8);
-    trace->accesses = little(head + 12, 8);
-    if (trace->records == 0)
+    reader.next = head;
+    bytes_take(&reader, magic, sizeof(magic));
+    *ret_records = bytes_take_u64(&reader);
+    *ret_accesses = bytes_take_u64(&reader);
+    if (*ret_records == 0)
         return error_set(-EINVAL, "%s: the trace has no records", trace->name);
     return 0;
 }
@@ -202,17 +197,26 @@ static int cut_short(const struct trace *trace, int why, const char *column)
                      trace->name, column, trace->record, trace->records);
 }
 
-static int gaps_open(struct trace *trace, FILE *file)
+/* Both sources stand at the head of a part. */
+static int part_begin(struct trace *trace)
 {
-    int error = source_open(&trace->gaps, file);
+    uint64_t records, accesses;
+    int error = head_read(trace, &trace->pages, &records, &accesses);
 
     if (error != 0)
-        return error_set(error, "%s: no memory to decompress it", trace->name);
-    trace->has_gaps = true;
-    error = head_read(trace, &trace->gaps);
+        return error;
+    if (records > UINT64_MAX - trace->records)
+        return error_set(-EINVAL, "%s: the trace is damaged: it claims more records than can be", trace->name);
+    trace->part_first = trace->records;
+    trace->records += records;
+    trace->accesses += accesses;
+    trace->page = 0;
+    if (!trace->has_gaps)
+        return 0;
+    error = head_read(trace, &trace->gaps, &records, &accesses);
     if (error != 0)
         return error;
-    error = source_skip_varints(&trace->gaps, trace->records);
+    error = source_skip_varints(&trace->gaps, records);
     return error != 0 ? cut_short(trace, error, "pages") : 0;
 }
 
@@ -229,13 +233,14 @@ int trace_open_files(FILE *pages, FILE *gaps, const char *name, struct trace **r
     }
     snprintf(trace->name, sizeof(trace->name), "%s", name);
     trace->gaps.file = gaps;
+    trace->has_gaps = gaps != NULL;
     error = source_open(&trace->pages, pages);
+    if (error == 0 && gaps != NULL)
+        error = source_open(&trace->gaps, gaps);
     if (error != 0)
         error = error_set(error, "%s: no memory to decompress it", name);
     else
-        error = head_read(trace, &trace->pages);
-    if (error == 0 && gaps != NULL)
-        error = gaps_open(trace, gaps);
+        error = part_begin(trace);
     if (error == 0)
         *ret_trace = trace;
     else
@@ -280,33 +285,47 @@ uint64_t trace_accesses(const struct trace *trace)
 
 /* ---- records ---------------------------------------------------------------------------------------------------- */
 
-uint32_t trace_gap_accesses(uint8_t gap)
-{
-    return gap < 32 ? gap : (uint32_t)(16 + gap % 16) << (gap / 16 - 1);
-}
-
-/* What lies behind the pages must be there too, and nothing behind that. */
-static int trace_end(struct trace *trace)
+static int columns_skip(struct source *source, uint64_t records, bool with_gaps, const char **ret_column)
 {
     int error = 0;
 
+    *ret_column = "gaps";
+    if (with_gaps)
+        error = source_skip(source, records);
+    if (error != 0)
+        return error;
+    *ret_column = "stores";
+    error = source_skip(source, records / 8 + (records % 8 != 0));
+    if (error != 0)
+        return error;
+    *ret_column = "instructions";
+    return source_skip_varints(source, records);
+}
+
+/* What lies behind the pages must be there too, and nothing but another part behind that. 1: there is one; 0: none. */
+static int part_next(struct trace *trace)
+{
+    uint64_t records = trace->records - trace->part_first;
+    const char *column;
+    int error;
+
     if (trace->is_ended)
         return 0;
-    trace->is_ended = true;
-    error = source_skip(&trace->pages, trace->records);
+    error = columns_skip(&trace->pages, records, true, &column);
+    if (error == 0 && trace->has_gaps)
+        error = columns_skip(&trace->gaps, records, false, &column);
     if (error != 0)
-        return cut_short(trace, error, "gaps");
-    error = source_skip(&trace->pages, trace->records / 8 + (trace->records % 8 != 0));
-    if (error != 0)
-        return cut_short(trace, error, "stores");
-    error = source_skip_varints(&trace->pages, trace->records);
-    if (error != 0)
-        return cut_short(trace, error, "instructions");
+        return cut_short(trace, error, column);
     error = source_byte(&trace->pages);
+    trace->is_ended = error == END;
     if (error == END)
         return 0;
-    return error_set(-EINVAL, "%s: the trace goes on behind its %lu records: it is damaged or not one trace",
-                     trace->name, trace->records);
+    if (error != PT1_MAGIC[0])
+        return error_set(-EINVAL, "%s: the trace goes on behind its %lu records: it is damaged or not one trace",
+                         trace->name, trace->records);
+    trace->pages.at--; /* source_byte() took it from there */
+    error = part_begin(trace);
+    return error == 0 ? 1 : error;
 }
 
 int trace_next(struct trace *trace, struct trace_record *ret_record)
@@ -314,8 +333,11 @@ int trace_next(struct trace *trace, struct trace_record *ret_record)
     uint64_t delta;
     int gap = 0, error;
 
-    if (trace->record == trace->records)
-        return trace_end(trace);
+    if (trace->record == trace->records) {
+        error = part_next(trace);
+        if (error != 1)
+            return error;
+    }
     error = source_varint(&trace->pages, &delta);
     if (error != 0)
         return cut_short(trace, error, "pages");
@@ -323,11 +345,11 @@ int trace_next(struct trace *trace, struct trace_record *ret_record)
         gap = source_byte(&trace->gaps);
     if (gap < 0)
         return cut_short(trace, gap, "gaps");
-    trace->page += delta >> 1 ^ -(delta & 1);
+    trace->page = pt1_page(delta, trace->page);
     if (trace->page >> TRACE_PAGE_BITS != 0)
         return error_set(-EINVAL, "%s: record %lu names page %#lx, which no address has: the trace is damaged",
                          trace->name, trace->record, trace->page);
     trace->record++;
-    *ret_record = (struct trace_record){page_of(trace->page), trace_gap_accesses((uint8_t)gap)};
+    *ret_record = (struct trace_record){page_of(trace->page), pt1_gap_value((uint8_t)gap)};
     return 1;
 }

@@ -2,10 +2,8 @@
 /*
  * trace.h - reads page traces (PT1, plain or zstd) record by record: memory does not grow with the trace.
  *
- * PT1, little endian: "PT1\0", u64 records, u64 accesses, u32 instructions, u32 filter pages; then columns, each with
- * one item a record: page (varint of the zigzag of the difference to the page before), gap (one byte, see
- * trace_gap_accesses), store (one bit), instruction (varint). Columns lie one behind the other, so that reading pages
- * together with gaps means reading the file twice at the same time.
+ * base/pt1.h has the format. Columns lie one behind the other, so that reading pages together with gaps means reading
+ * the file twice at the same time.
  */
 #ifndef TIERMESH_BENCH_REPLAY_TRACE_H
 #define TIERMESH_BENCH_REPLAY_TRACE_H
@@ -32,6 +30,7 @@ int MUST_USE trace_open(const char *path, bool with_gaps, struct trace **ret_tra
 int MUST_USE trace_open_files(FILE *pages, FILE *gaps, const char *name, struct trace **ret_trace);
 void trace_close(struct trace *trace);
 
+/* What the heads promise of the parts that were begun; all of it at the end. */
 uint64_t trace_records(const struct trace *trace);
 uint64_t trace_accesses(const struct trace *trace);
 
@@ -40,8 +39,5 @@ uint64_t trace_accesses(const struct trace *trace);
  * is cut short or damaged; the sentence names the record.
  */
 int MUST_USE trace_next(struct trace *trace, struct trace_record *ret_record);
-
-/* Values below 32 stand for themselves, others for 16 to 31 times a power of two. */
-uint32_t trace_gap_accesses(uint8_t gap);
 
 #endif

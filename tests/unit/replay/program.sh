@@ -73,8 +73,11 @@ refused 66 'cannot open' "$scratch/none" --frames 4
 refused 65 'no PT1 trace' "$0" --frames 4
 head -c 41 "$scratch/classic" >"$scratch/cut"
 refused 65 'cut short' "$scratch/cut" --frames 4 --policy lru
-cat "$scratch/classic" "$scratch/classic" >"$scratch/twice"
-refused 65 'goes on behind' "$scratch/twice" --frames 4 --policy lru
+cat "$scratch/classic" "$scratch/classic" >"$scratch/twice" # a recording that was cut off has such parts
+"$replay" "$scratch/twice" --frames 1 --policy lru,belady --json >"$scratch/out"
+[ "$(grep -c '"touches": 18,.*"misses": 1,' "$scratch/out")" = 2 ] || fail "two parts: $(cat "$scratch/out")"
+{ cat "$scratch/classic" && echo; } >"$scratch/longer"
+refused 65 'goes on behind' "$scratch/longer" --frames 4 --policy lru
 trace 0 '' >"$scratch/empty"
 refused 65 'no records' "$scratch/empty" --frames 4
 

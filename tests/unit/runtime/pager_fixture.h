@@ -48,9 +48,10 @@ static inline void pager_faults_ready(struct loop_watch *watch, uint32_t events)
     } while (count == 16);
 }
 
-/* Sizes in bytes; 0: no such tier. nvme lies in the current directory. */
-static inline void pager_fixture_open(struct pager_fixture *fixture, uint64_t ddr_bytes, uint64_t ddr_max_bytes,
-                                      uint64_t cxl_bytes, uint64_t nvme_bytes)
+/* Sizes in bytes; 0: no such tier. nvme lies in the current directory. policy NULL: the default. */
+static inline void pager_fixture_open_with(struct pager_fixture *fixture, uint64_t ddr_bytes, uint64_t ddr_max_bytes,
+                                           uint64_t cxl_bytes, uint64_t nvme_bytes,
+                                           const struct placement_ops *policy, const struct pager_user *user)
 {
     struct mmu_switches switches = {0};
     struct pager_config config = {
@@ -59,6 +60,8 @@ static inline void pager_fixture_open(struct pager_fixture *fixture, uint64_t dd
         .prefetch_pages = 32,
         .fault_around_pages = 1,
         .cost = {.read_ns = {300, 900, 2000, 80000}, .write_ns = {300, 900, 3000, 5000}, .remote_read_ns = 30000},
+        .policy = policy,
+        .user = *user,
     };
 
     memset(fixture, 0, sizeof(*fixture));
@@ -82,6 +85,14 @@ static inline void pager_fixture_open(struct pager_fixture *fixture, uint64_t dd
         (struct loop_watch){.fd = mmu_descriptor(fixture->mmu), .ready = pager_faults_ready, .context = fixture};
     ok(loop_watch(fixture->loop, &fixture->watch, EPOLLIN | EPOLLET));
     ok(pager_private_take(fixture->pager, page_of(PAGER_FIRST), PAGER_PRIVATE_BYTES >> PAGE_SHIFT));
+}
+
+static inline void pager_fixture_open(struct pager_fixture *fixture, uint64_t ddr_bytes, uint64_t ddr_max_bytes,
+                                      uint64_t cxl_bytes, uint64_t nvme_bytes)
+{
+    const struct pager_user nobody = {.context = NULL};
+
+    pager_fixture_open_with(fixture, ddr_bytes, ddr_max_bytes, cxl_bytes, nvme_bytes, NULL, &nobody);
 }
 
 /* One turn of the shard's loop, 10 ms at most. */

@@ -1,0 +1,165 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# policy_programs.sh BUILD_DIRECTORY OUTPUT.jsonl [ROW...]: unchanged programs under dsmrun with each policy, by turns,
+# at a half and a quarter of their peak, with an nvme tier. Adds JSON lines to OUTPUT and prints for each
+#   hard   faults that waited for a lower tier    soft   faults on pages in memory: in limbo, or mapped for reading only
+#   new    faults on pages that had no bytes      and the seconds it took, or for redis the requests a second.
+# Of several rounds, the medians. Rows, also in $ROWS: sort sqlite numpy dict redis. $WAYS: what is compared (below).
+# The bar is for the policy against the order of the faults alone ("met", "missed").
+set -euo pipefail
+
+build=$(realpath "$1") output=$(realpath -m "$2")
+shift 2
+bench=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
+programs=$build/bench rivals=$build/bench/bench_rivals
+store=$(dirname "$output")/policy-store
+scratch=$store/files
+read -r -a rows <<<"$* ${ROWS:-}"
+[ "${#rows[@]}" -gt 0 ] || rows=(sort sqlite numpy dict redis)
+rounds=${ROUNDS:-1} seconds=${SECONDS_EACH:-5}
+sort_lines=300000 sqlite_records=250000 numpy_count=$((1 << 22)) dict_keys=150000 redis_keys=100000
+if [ "${QUICK:-0}" = 1 ]; then
+    sort_lines=100000 sqlite_records=40000 numpy_count=$((1 << 20)) dict_keys=60000 redis_keys=20000 seconds=1
+fi
+source "$bench/programs.sh"
+
+# FIFO: without moves there is no limbo for private memory, and no touch of a page in memory is seen.
+declare -A settings=(
+    [fifo]="--set policy=fifo --set uffd.move=off"
+    [segmented]="--set policy=fifo"
+    [arms]="--set policy=arms"
+)
+read -r -a ways <<<"${WAYS:-fifo segmented arms}"
+
+clean_up() {
+    trap '' INT TERM HUP
+    local pid
+    for pid in "${pids[@]}"; do
+        kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+    rm -rf "$store"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+mkdir -p "$scratch"
+touch "$output"
+
+# Sets product: what stands before a command to run it that WAY with a budget of so many MiB.
+product_of() {
+    local set
+    read -r -a set <<<"${settings[$1]}"
+    product=("$build/dsmrun" --ddr "${2}M" --nvme "3G:$store" --summary "$scratch/summary" "${set[@]}" ${OPTIONS:-} --)
+}
+
+# Faults of all processes of the job: "HARD SOFT NEW".
+faults() {
+    awk '/^  faults/ {
+            line = $0
+            sub(/^ *faults +/, "", line)
+            source = line; sub(/ +[0-9].*/, "", source)
+            count = line; sub(/^[a-z ]*/, "", count); sub(/ .*/, "", count)
+            sum[source == "ddr" ? "soft" : source == "new pages" ? "new" : "hard"] += count
+        }
+        END { print sum["hard"] + 0, sum["soft"] + 0, sum["new"] + 0 }' "$scratch/summary"
+}
+
+median() { sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+
+# figures NAME UNIT: from $scratch/rounds, lines of "WAY HARD SOFT NEW FIGURE".
+figures() {
+    local way hard soft new figure base=
+    for way in "${ways[@]}"; do
+        for column in 2 3 4 5; do
+            awk -v way="$way" -v column=$column '$1 == way { print $column }' "$scratch/rounds" | median
+        done >"$scratch/medians"
+        { read -r hard && read -r soft && read -r new && read -r figure; } <"$scratch/medians"
+        [ -n "$base" ] || base=$hard
+        printf '%-12s %-10s %9.0f %6.2f %9.0f %6.2f %9.0f %10.1f %s\n' "$1" "$way" "$hard" \
+            "$(awk "BEGIN { print ($base > 0 ? $hard / $base : 0) }")" "$soft" \
+            "$(awk "BEGIN { print ($hard > 0 ? $soft / $hard : 0) }")" "$new" "$figure" "$2"
+        printf '{"name":"%s","way":"%s","hard":%.1f,"soft":%.1f,"new":%.1f,"%s":%s}\n' "$1" "$way" "$hard" "$soft" \
+            "$new" "$2" "$figure" >>"$output"
+    done
+}
+
+# program NAME COMMAND...: from start to end; the results must be the same.
+program() {
+    local name=$1 top part round way start wanted=
+    shift
+    top=$(peak "$@")
+    for part in 2 4; do
+        : >"$scratch/rounds"
+        for round in $(seq "$rounds"); do
+            for way in "${ways[@]}"; do
+                product_of "$way" $((top / part))
+                rm -f "$scratch/summary"
+                start=$EPOCHREALTIME
+                if ! run "${product[@]}" "$@" >"$scratch/result" 2>"$scratch/err" </dev/null; then
+                    tail -n 5 "$scratch/err" | sed 's/^/    /'
+                    echo "failed $name: it ended with an error under $way"
+                    exit 1
+                fi
+                echo "$way $(faults) $(awk "BEGIN { print $EPOCHREALTIME - $start }")" >>"$scratch/rounds"
+                [ -n "$wanted" ] || wanted=$(md5sum <"$scratch/result")
+                if [ "$(md5sum <"$scratch/result")" != "$wanted" ]; then
+                    echo "failed $name: another result under $way"
+                    exit 1
+                fi
+            done
+        done
+        figures "$name-$((100 / part))" s
+    done
+}
+
+row_sort() { sort_command && program sort "${command[@]}"; }
+row_sqlite() { sqlite_command && program sqlite "${command[@]}"; }
+row_numpy() { numpy_command && program numpy "${command[@]}"; }
+row_dict() { dict_command && program dict "${command[@]}"; }
+
+# The load is for a time, so that faults are for 10,000 requests.
+row_redis() {
+    local part round way rate
+    redis_peak
+    for part in 2 4; do
+        : >"$scratch/rounds"
+        for round in $(seq "$rounds"); do
+            for way in "${ways[@]}"; do
+                product_of "$way" $((top / part))
+                rm -f "$scratch/summary"
+                server product "${product[@]}"
+                { sleep 0.1 && echo "$seconds"; } | run "$programs/bench_redis_load" "$scratch/product" "$redis_keys" \
+                    1024 16 >"$scratch/load"
+                rate=$(awk 'NR == 2 { print $1 }' "$scratch/load")
+                servers_end product
+                faults | awk -v way="$way" -v rate="$rate" -v seconds="$seconds" '{
+                    all = rate * seconds / 10000
+                    print way, $1 / all, $2 / all, $3 / all, rate }' >>"$scratch/rounds"
+            done
+        done
+        figures "redis-$((100 / part))" requests/s
+    done
+}
+
+start_line=$(($(wc -l <"$output" ) + 1))
+printf '%-12s %-10s %9s %6s %9s %6s %9s %10s\n' program policy hard ratio soft a-hard new figure
+for row in "${rows[@]}"; do
+    "row_$row"
+done
+
+# The last way against the first, over programs and sizes.
+tail -n "+$start_line" "$output" | sed -E 's/[{}"]//g' | awk -F'[:,]' -v first="${ways[0]}" -v last="${ways[-1]}" '
+    $4 == first { base[$2] = $6; figure[$2] = $12 }
+    $4 == last && base[$2] > 0 && $6 > 0 {
+        ratio = $11 == "s" ? $12 / figure[$2] : figure[$2] / $12
+        log_sum += log($6 / base[$2]); time_sum += log(ratio); count++
+    }
+    END {
+        if (count == 0) exit
+        hard = exp(log_sum / count)
+        printf "%s to %s, geometric mean of %d: hard faults %.2f, time %.2f\n", last, first, count, hard,
+               exp(time_sum / count)
+        printf "%s policy-hard-faults %.2f <=0.8\n", hard <= 0.8 ? "met" : "missed", hard
+    }'
