@@ -377,9 +377,20 @@ static int part_protect(struct managed *managed, struct range part, const struct
     return error;
 }
 
+/* As the kernel does: what lies behind the first hole keeps its protection. */
 int run_protect(struct managed *managed, struct order *order)
 {
-    return range_is_valid(managed, order) ? parts_visit(managed, order, part_protect) : -ENOMEM;
+    struct order whole = *order;
+    struct range run;
+    int error;
+
+    if (!range_is_valid(managed, order))
+        return -ENOMEM;
+    whole.end = order->first;
+    while (whole.end < order->end && ranges_next(managed->ranges, whole.end, &run) && run.first <= whole.end)
+        whole.end = run.end < order->end ? run.end : order->end;
+    error = parts_visit(managed, &whole, part_protect);
+    return error == 0 && whole.end < order->end ? -ENOMEM : error;
 }
 
 static int part_discard(struct managed *managed, struct range part, const struct order *order)

@@ -139,6 +139,8 @@ static bool range_is_free(uint64_t begin, uint64_t end)
     return i == plain.count || plain.runs[i].begin >= end;
 }
 
+static int run_protect(struct run *run, void *protection);
+
 /* Calls change for each run in an interval, cut to it; -ENOMEM when there were holes. */
 static int for_runs(uint64_t begin, uint64_t end, int (*change)(struct run *run, void *context), void *context)
 {
@@ -148,11 +150,14 @@ static int for_runs(uint64_t begin, uint64_t end, int (*change)(struct run *run,
     run_cut(begin);
     run_cut(end);
     for (size_t i = run_find(begin); i < plain.count && plain.runs[i].begin < end; i++) {
-        int error = change(&plain.runs[i], context);
+        int error;
 
+        holes |= plain.runs[i].begin != next;
+        if (holes && change == run_protect) /* what lies behind the first hole keeps its protection */
+            return -ENOMEM;
+        error = change(&plain.runs[i], context);
         if (error != 0)
             return error;
-        holes |= plain.runs[i].begin != next;
         next = plain.runs[i].end;
     }
     return holes || next != end ? -ENOMEM : 0;
