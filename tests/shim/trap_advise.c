@@ -123,6 +123,23 @@ static void by_descriptor(void)
     struct iovec parts[] = {{memory, 8 * PAGE}, {memory + 16 * PAGE, 8 * PAGE}};
     int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
     long done;
+/* Unwinders ask so whether an address may be read. */
+static void asked_for(void)
+{
+    char *memory = map_filled(SIZE, 12);
+    unsigned char pages[4];
+
+    push_out(memory, SIZE);
+    CHECK(munmap(memory + 8 * PAGE, 2 * PAGE) == 0);
+    CHECK(msync(memory + 4 * PAGE, 4 * PAGE, MS_ASYNC) == 0 && mincore(memory + 4 * PAGE, 4 * PAGE, pages) == 0);
+    CHECK_ERROR(msync(memory + 8 * PAGE, PAGE, MS_ASYNC), ENOMEM);
+    CHECK_ERROR(mincore(memory + 7 * PAGE, 4 * PAGE, pages), ENOMEM);
+    CHECK_ERROR(syscall(SYS_msync, memory + 7 * PAGE, 4 * PAGE, MS_ASYNC), ENOMEM);
+    CHECK_ERROR(syscall(SYS_mincore, memory + 9 * PAGE, PAGE, pages), ENOMEM);
+    CHECK_ERROR(msync(memory + 1, PAGE, MS_ASYNC), EINVAL);
+    CHECK(munmap(memory, SIZE) == 0);
+}
+
 
     CHECK(self >= 0);
     push_out(memory, SIZE);
@@ -209,5 +226,5 @@ static void unmapped_while_evicted(void)
 }
 
 TRAP_MAIN({"dont_need", dont_need}, {"free_pages", free_pages}, {"harmless", harmless}, {"errors", errors},
-          {"over_fork", over_fork}, {"by_descriptor", by_descriptor}, {"while_touched", while_touched},
-          {"unmapped_while_evicted", unmapped_while_evicted})
+          {"asked_for", asked_for}, {"over_fork", over_fork}, {"by_descriptor", by_descriptor},
+          {"while_touched", while_touched}, {"unmapped_while_evicted", unmapped_while_evicted})
