@@ -105,8 +105,14 @@ static void over_fork(void)
         CHECK(zeroed(memory, 8 * PAGE) && filled_at(memory + 8 * PAGE, 24 * PAGE, 8, 8 * PAGE));
         CHECK(fault_of(memory + 32 * PAGE, false) == SIGSEGV);
         CHECK(filled_at(memory + 40 * PAGE, SIZE - 40 * PAGE, 8, 40 * PAGE));
+        /* Nothing is there, as far as anybody can tell, and something new may be. */
+        CHECK_ERROR(madvise(memory + 33 * PAGE, PAGE, MADV_DONTNEED), ENOMEM);
+        CHECK(mmap(memory + 34 * PAGE, 2 * PAGE, RW, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == memory + 34 * PAGE);
+        CHECK(zeroed(memory + 34 * PAGE, 2 * PAGE));
         fill(memory, 32 * PAGE, 9);
+        fill(memory + 34 * PAGE, 2 * PAGE, 11);
         pressure();
+        CHECK(filled(memory + 34 * PAGE, 2 * PAGE, 11));
         CHECK(filled(memory, 32 * PAGE, 9));
         CHECK(filled_at(memory + 40 * PAGE, SIZE - 40 * PAGE, 8, 40 * PAGE));
         _exit(0);
@@ -117,12 +123,6 @@ static void over_fork(void)
     CHECK(munmap(memory, SIZE) == 0);
 }
 
-static void by_descriptor(void)
-{
-    char *memory = map_filled(SIZE, 10);
-    struct iovec parts[] = {{memory, 8 * PAGE}, {memory + 16 * PAGE, 8 * PAGE}};
-    int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    long done;
 /* Unwinders ask so whether an address may be read. */
 static void asked_for(void)
 {
@@ -140,6 +140,12 @@ static void asked_for(void)
     CHECK(munmap(memory, SIZE) == 0);
 }
 
+static void by_descriptor(void)
+{
+    char *memory = map_filled(SIZE, 10);
+    struct iovec parts[] = {{memory, 8 * PAGE}, {memory + 16 * PAGE, 8 * PAGE}};
+    int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    long done;
 
     CHECK(self >= 0);
     push_out(memory, SIZE);

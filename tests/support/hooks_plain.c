@@ -30,6 +30,7 @@ struct run {
     uint64_t begin, end;
     enum hooks_kind kind;
     int protection;
+    bool is_left; /* MADV_DONTFORK */
 };
 
 static struct {
@@ -109,7 +110,8 @@ static void run_join(size_t left)
 {
     struct run *a = &plain.runs[left];
 
-    if (left + 1 >= plain.count || a->end != a[1].begin || a->kind != a[1].kind || a->protection != a[1].protection)
+    if (left + 1 >= plain.count || a->end != a[1].begin || a->kind != a[1].kind || a->protection != a[1].protection ||
+        a->is_left != a[1].is_left)
         return;
     a->end = a[1].end;
     run_remove(left + 1);
@@ -126,7 +128,7 @@ static void run_set(uint64_t begin, uint64_t end, enum hooks_kind kind, int prot
         run_remove(i);
     if (kind == HOOKS_FREE)
         return;
-    run_insert(i, (struct run){begin, end, kind, protection});
+    run_insert(i, (struct run){begin, end, kind, protection, false});
     run_join(i);
     if (i > 0)
         run_join(i - 1);
@@ -347,6 +349,22 @@ int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe)
     return advise(address, size_bytes, wipe ? MADV_WIPEONFORK : MADV_KEEPONFORK);
 }
 
+static int run_leave(struct run *run, void *leave)
+{
+    run->is_left = *(bool *)leave;
+    return madvise((void *)run->begin, run->end - run->begin, run->is_left ? MADV_DONTFORK : MADV_DOFORK) == 0 ? 0
+                                                                                                               : -errno;
+}
+
+int hooks_leave_on_fork(void *address, size_t size_bytes, bool leave)
+{
+    uint64_t signals = plain_lock();
+    int error = for_runs((uint64_t)address, (uint64_t)address + size_bytes, run_leave, &leave);
+
+    plain_unlock(signals);
+    return error;
+}
+
 static int run_keep(struct run *run, void *context)
 {
     (void)context;
@@ -425,6 +443,15 @@ void hooks_fork_parent(void)
 
 void hooks_fork_child_memory(void)
 {
+    for (size_t i = plain.count; i > 0; i--) {
+        struct run *run = &plain.runs[i - 1];
+
+        if (!run->is_left)
+            continue;
+        mmap((void *)run->begin, run->end - run->begin, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        run_remove(i - 1);
+    }
     atomic_store(&plain.lock, false);
 }
 
