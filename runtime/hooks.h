@@ -92,6 +92,9 @@ int hooks_prefetch(void *address, size_t size_bytes);
 /* The child of a fork sees zeroes there (MADV_WIPEONFORK), or again what the parent has. */
 int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe);
 
+/* The child of a fork has nothing there (MADV_DONTFORK), or again what the parent has. Of foreign parts too. */
+int hooks_leave_on_fork(void *address, size_t size_bytes, bool leave);
+
 enum hooks_kind {
     HOOKS_FREE = 0,    /* not mapped */
     HOOKS_MANAGED = 1,

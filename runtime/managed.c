@@ -365,6 +365,14 @@ int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe)
     return managed_call(&order);
 }
 
+int hooks_leave_on_fork(void *address, size_t size_bytes, bool leave)
+{
+    struct order order = order_of(run_leave, address, size_bytes);
+
+    order.is_set = leave;
+    return managed_call(&order);
+}
+
 static int run_describe(struct managed *context, struct order *order)
 {
     struct range run = ranges_at(context->ranges, order->first);

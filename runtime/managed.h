@@ -142,6 +142,7 @@ int run_discard(struct managed *managed, struct order *order);
 int run_keep(struct managed *managed, struct order *order);
 int run_prefetch(struct managed *managed, struct order *order);
 int run_wipe(struct managed *managed, struct order *order);
+int run_leave(struct managed *managed, struct order *order);
 /* Starts the shard when what is handed out, and what is about to be, is near the budget. With the mutex. */
 void managed_start_if_near(struct managed *managed, uint64_t more_pages);
 /* pager_user.managed_runs */

@@ -74,8 +74,10 @@ void hooks_fork_child_memory(void)
 
     mmu_window_look(&managed_context.window);
     managed_context.pid = getpid();
-    if (!managed_is_running())
+    if (!managed_is_running()) {
+        child_check(managed_enter_child(&managed_context));
         return;
+    }
     if (shard->child_broker != NULL)
         broker_child_enter(shard->broker, shard->child_broker, shard->tiers[TIER_NVME]);
     shard->broker = shard->child_broker;

@@ -377,9 +377,20 @@ static int part_protect(struct managed *managed, struct range part, const struct
     return error;
 }
 
+/* As the kernel does: what lies behind the first hole keeps its protection. */
 int run_protect(struct managed *managed, struct order *order)
 {
-    return range_is_valid(managed, order) ? parts_visit(managed, order, part_protect) : -ENOMEM;
+    struct order whole = *order;
+    struct range run;
+    int error;
+
+    if (!range_is_valid(managed, order))
+        return -ENOMEM;
+    whole.end = order->first;
+    while (whole.end < order->end && ranges_next(managed->ranges, whole.end, &run) && run.first <= whole.end)
+        whole.end = run.end < order->end ? run.end : order->end;
+    error = parts_visit(managed, &whole, part_protect);
+    return error == 0 && whole.end < order->end ? -ENOMEM : error;
 }
 
 static int part_discard(struct managed *managed, struct range part, const struct order *order)
@@ -468,14 +479,31 @@ int run_wipe(struct managed *managed, struct order *order)
     return range_is_valid(managed, order) ? parts_visit(managed, order, part_wipe) : -ENOMEM;
 }
 
+static int part_leave(struct managed *managed, struct range part, const struct order *order)
+{
+    void *address = address_of(managed, part.first);
+    struct range_state state = part.state;
+
+    if (madvise(address, bytes_of(part.first, part.end), order->is_set ? MADV_DONTFORK : MADV_DOFORK) != 0)
+        return -errno;
+    state.is_left = order->is_set;
+    return state_set(managed, part.first, part.end, state);
+}
+
+int run_leave(struct managed *managed, struct order *order)
+{
+    return range_is_valid(managed, order) ? parts_visit(managed, order, part_leave) : -ENOMEM;
+}
+
 /* ---- a forked child --------------------------------------------------------------------------------------------- */
 
-/* Memory that the program keeps from its children (MADV_DONTFORK) is a hole here: nothing can be registered there. */
-static int child_register(struct managed *managed, uint64_t first, uint64_t end)
+/* What the program keeps from its children is a hole here, which the kernel might fill. */
+static int child_leave(struct managed *managed, const struct range *run)
 {
-    int error = mmu_register(managed->shard.mmu, page_of(first), end - first);
+    int error = pages_clear(managed, run->first, run->end);
 
-    return error == -EINVAL || error == -ENOMEM ? 0 : error;
+    extents_settle(managed, run->first, run->end);
+    return error;
 }
 
 static int child_run(struct managed *managed, const struct range *run)
@@ -493,7 +521,7 @@ static int child_run(struct managed *managed, const struct range *run)
         uint64_t to = past * EXTENT_PAGES < run->end ? past * EXTENT_PAGES : run->end;
 
         if (extent < last)
-            error = child_register(managed, from, to);
+            error = mmu_register(managed->shard.mmu, page_of(from), to - from);
         at = past * EXTENT_PAGES;
     }
     return error;
@@ -505,7 +533,9 @@ int managed_enter_child(struct managed *managed)
     int error = 0;
 
     for (uint64_t at = 0; error == 0 && ranges_next(managed->ranges, at, &run); at = run.end)
-        if (run.state.kind == HOOKS_MANAGED)
+        if (run.state.is_left)
+            error = child_leave(managed, &run);
+        else if (run.state.kind == HOOKS_MANAGED && managed_is_running())
             error = child_run(managed, &run);
     return error;
 }

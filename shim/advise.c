@@ -3,7 +3,8 @@
  * advise.c - madvise and its relatives.
  *
  * Advice that changes contents (DONTNEED, FREE, WIPEONFORK) goes through the runtime, which would bring old bytes back
- * otherwise. Advice about paging is ours to follow. The rest is passed on where the kernel may follow it without harm.
+ * otherwise, and so does DONTFORK, after which a child has less than its parent. Advice about paging is ours to follow.
+ * The rest is passed on where the kernel may follow it without harm.
  * What madvise(2) promises is kept: holes are ENOMEM after the rest was done, other errors end it at once.
  */
 #include "shim/calls.h"
@@ -45,6 +46,9 @@ static long advise_ours(const struct stretch *part, int advice)
     case MADV_WIPEONFORK:
     case MADV_KEEPONFORK:
         return hooks_wipe_on_fork(part->at, part->size, advice == MADV_WIPEONFORK);
+    case MADV_DONTFORK:
+    case MADV_DOFORK:
+        return hooks_leave_on_fork(part->at, part->size, advice == MADV_DONTFORK);
     case MADV_NORMAL:
     case MADV_RANDOM:
     case MADV_SEQUENTIAL:
@@ -56,8 +60,6 @@ static long advise_ours(const struct stretch *part, int advice)
     case ADVICE_GUARD_REMOVE:
     case MADV_REMOVE: /* not for anonymous memory */
         return -EINVAL;
-    case MADV_DONTFORK:
-    case MADV_DOFORK:
     case MADV_HUGEPAGE:
     case MADV_NOHUGEPAGE:
     case MADV_COLLAPSE:
@@ -79,9 +81,10 @@ static long advise_inside(char *at, size_t size, int advice)
     if ((advice == MADV_DONTNEED || advice == MADV_FREE) && !keep_locks())
         return hooks_discard(at, size);
     while (stretch_part(&part)) {
-        long error = part.kind == HOOKS_FREE      ? -ENOMEM
-                     : part.kind == HOOKS_FOREIGN ? raw_call(SYS_madvise, part.at, part.size, advice)
-                                                  : advise_ours(&part, advice);
+        bool is_ours = part.kind != HOOKS_FOREIGN || advice == MADV_DONTFORK || advice == MADV_DOFORK;
+        long error = part.kind == HOOKS_FREE ? -ENOMEM
+                     : is_ours               ? advise_ours(&part, advice)
+                                             : raw_call(SYS_madvise, part.at, part.size, advice);
 
         holes |= error == -ENOMEM;
         if (error != 0 && error != -ENOMEM)

@@ -17,7 +17,7 @@
 
 #define CALL_PAGE_BYTES ((uintptr_t)4096)
 
-/* ---- mappings (map.c, advise.c, remap.c) ------------------------------------------------------------------------ */
+/* ---- mappings (map.c, advise.c, remap.c, probe.c) ---------------------------------------------------------------- */
 
 long call_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset);
 long call_munmap(void *address, size_t size);
@@ -25,6 +25,8 @@ long call_mprotect(void *address, size_t size, int protection, int key); /* key:
 long call_madvise(void *address, size_t size, int advice);
 long call_process_madvise(int process, const struct iovec *parts, size_t count, int advice, unsigned flags);
 long call_mremap(void *address, size_t old_size, size_t new_size, int flags, void *target);
+long call_mincore(void *address, size_t size, unsigned char *pages);
+long call_msync(void *address, size_t size, int flags);
 long call_mseal(void *address, size_t size, unsigned long flags);
 
 /* ---- memory that must stay (keep.c) ----------------------------------------------------------------------------- */

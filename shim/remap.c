@@ -160,12 +160,6 @@ static long remap_ours(const struct remap *remap)
         return -EINVAL;
     if ((remap->flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0)
         return move_ours(remap);
-    if (remap->to_size == remap->from_size)
-        return (long)remap->from;
-    if (remap->to_size < remap->from_size) {
-        result = hooks_unmap(remap->from + remap->to_size, remap->from_size - remap->to_size);
-        return result != 0 ? result : (long)remap->from;
-    }
     result = grow_in_place(remap);
     return is_error(result) && (remap->flags & MREMAP_MAYMOVE) ? move_ours(remap) : result;
 }
@@ -238,18 +232,10 @@ static long move_foreign(const struct remap *remap)
 
 static long remap_foreign(const struct remap *remap)
 {
-    long result;
-
     if (remap->flags & MREMAP_FIXED)
         return move_foreign(remap);
     if (remap->from_size == 0 || (remap->flags & MREMAP_DONTUNMAP)) /* the old place stays as it is */
         return raw_call(SYS_mremap, remap->from, remap->from_size, remap->to_size, remap->flags);
-    if (remap->to_size == remap->from_size)
-        return (long)remap->from;
-    if (remap->to_size < remap->from_size) {
-        result = hooks_unmap(remap->from + remap->to_size, remap->from_size - remap->to_size);
-        return result != 0 ? result : (long)remap->from;
-    }
     return (remap->flags & MREMAP_MAYMOVE) ? grow_foreign(remap) : -ENOMEM;
 }
 
@@ -263,6 +249,21 @@ static long move_in(const struct remap *remap)
     if (is_error(result))
         call_munmap(remap->target, remap->to_size);
     return result;
+}
+
+/* What lies behind the first page need not be of one kind, or there at all: it only goes. */
+static long shrink(const struct remap *remap)
+{
+    struct hooks_run run;
+    long error;
+
+    hooks_describe(remap->from, &run);
+    if (run.kind == HOOKS_FREE)
+        return -EFAULT;
+    error = remap->to_size == remap->from_size
+                ? 0
+                : call_munmap(remap->from + remap->to_size, remap->from_size - remap->to_size);
+    return error != 0 ? error : (long)remap->from;
 }
 
 /* The errors that are told before anything is done. */
@@ -301,6 +302,8 @@ long call_mremap(void *address, size_t old_size, size_t new_size, int flags, voi
         return error;
     if (!hooks_owns(address))
         return interval_is_ours((uintptr_t)address, remap.from_size) ? -EFAULT : move_in(&remap);
+    if ((flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) == 0 && remap.to_size <= remap.from_size)
+        return shrink(&remap);
     error = look(&remap, &kind);
     if (error != 0)
         return error;

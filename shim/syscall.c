@@ -35,6 +35,8 @@ __attribute__((used, visibility("hidden"))) const unsigned char shim_ways[WAYS] 
     [SYS_pkey_mprotect] = WAY_OURS,
     [SYS_madvise] = WAY_OURS,
     [SYS_process_madvise] = WAY_OURS,
+    [SYS_mincore] = WAY_OURS,
+    [SYS_msync] = WAY_OURS,
     [SYS_mseal] = WAY_OURS,
     [SYS_mlock] = WAY_OURS,
     [SYS_mlock2] = WAY_OURS,
@@ -80,6 +82,10 @@ static long call_memory(long number, const long a[6])
         return call_madvise((void *)a[0], (size_t)a[1], (int)a[2]);
     case SYS_process_madvise:
         return call_process_madvise((int)a[0], (void *)a[1], (size_t)a[2], (int)a[3], (unsigned)a[4]);
+    case SYS_mincore:
+        return call_mincore((void *)a[0], (size_t)a[1], (unsigned char *)a[2]);
+    case SYS_msync:
+        return call_msync((void *)a[0], (size_t)a[1], (int)a[2]);
     case SYS_mseal:
         return call_mseal((void *)a[0], (size_t)a[1], (unsigned long)a[2]);
     case SYS_mlock:

@@ -105,8 +105,14 @@ static void over_fork(void)
         CHECK(zeroed(memory, 8 * PAGE) && filled_at(memory + 8 * PAGE, 24 * PAGE, 8, 8 * PAGE));
         CHECK(fault_of(memory + 32 * PAGE, false) == SIGSEGV);
         CHECK(filled_at(memory + 40 * PAGE, SIZE - 40 * PAGE, 8, 40 * PAGE));
+        /* Nothing is there, as far as anybody can tell, and something new may be. */
+        CHECK_ERROR(madvise(memory + 33 * PAGE, PAGE, MADV_DONTNEED), ENOMEM);
+        CHECK(mmap(memory + 34 * PAGE, 2 * PAGE, RW, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == memory + 34 * PAGE);
+        CHECK(zeroed(memory + 34 * PAGE, 2 * PAGE));
         fill(memory, 32 * PAGE, 9);
+        fill(memory + 34 * PAGE, 2 * PAGE, 11);
         pressure();
+        CHECK(filled(memory + 34 * PAGE, 2 * PAGE, 11));
         CHECK(filled(memory, 32 * PAGE, 9));
         CHECK(filled_at(memory + 40 * PAGE, SIZE - 40 * PAGE, 8, 40 * PAGE));
         _exit(0);
@@ -114,6 +120,23 @@ static void over_fork(void)
     CHECK(child_end(child) == 0);
     CHECK(filled(memory, SIZE, 8));
     CHECK(madvise(memory + 32 * PAGE, 8 * PAGE, MADV_DOFORK) == 0);
+    CHECK(munmap(memory, SIZE) == 0);
+}
+
+/* Unwinders ask so whether an address may be read. */
+static void asked_for(void)
+{
+    char *memory = map_filled(SIZE, 12);
+    unsigned char pages[4];
+
+    push_out(memory, SIZE);
+    CHECK(munmap(memory + 8 * PAGE, 2 * PAGE) == 0);
+    CHECK(msync(memory + 4 * PAGE, 4 * PAGE, MS_ASYNC) == 0 && mincore(memory + 4 * PAGE, 4 * PAGE, pages) == 0);
+    CHECK_ERROR(msync(memory + 8 * PAGE, PAGE, MS_ASYNC), ENOMEM);
+    CHECK_ERROR(mincore(memory + 7 * PAGE, 4 * PAGE, pages), ENOMEM);
+    CHECK_ERROR(syscall(SYS_msync, memory + 7 * PAGE, 4 * PAGE, MS_ASYNC), ENOMEM);
+    CHECK_ERROR(syscall(SYS_mincore, memory + 9 * PAGE, PAGE, pages), ENOMEM);
+    CHECK_ERROR(msync(memory + 1, PAGE, MS_ASYNC), EINVAL);
     CHECK(munmap(memory, SIZE) == 0);
 }
 
@@ -209,5 +232,5 @@ static void unmapped_while_evicted(void)
 }
 
 TRAP_MAIN({"dont_need", dont_need}, {"free_pages", free_pages}, {"harmless", harmless}, {"errors", errors},
-          {"over_fork", over_fork}, {"by_descriptor", by_descriptor}, {"while_touched", while_touched},
-          {"unmapped_while_evicted", unmapped_while_evicted})
+          {"asked_for", asked_for}, {"over_fork", over_fork}, {"by_descriptor", by_descriptor},
+          {"while_touched", while_touched}, {"unmapped_while_evicted", unmapped_while_evicted})

@@ -95,6 +95,21 @@ static void write_after_read(void)
     CHECK(munmap(memory, 4 * MIB) == 0);
 }
 
+/* Up to the first hole, and no further. */
+static void over_a_hole(void)
+{
+    char *memory = map_filled(32 * PAGE, 20);
+
+    push_out(memory, 32 * PAGE);
+    CHECK(munmap(memory + 4 * PAGE, PAGE) == 0);
+    CHECK_ERROR(mprotect(memory, 32 * PAGE, PROT_NONE), ENOMEM);
+    CHECK(fault_of(memory + 3 * PAGE, false) == SIGSEGV);
+    CHECK(filled_at(memory + 5 * PAGE, 27 * PAGE, 20, 5 * PAGE));
+    CHECK_ERROR(mprotect(memory + 4 * PAGE, 2 * PAGE, PROT_NONE), ENOMEM);
+    CHECK(fault_of(memory + 5 * PAGE, true) == 0);
+    CHECK(munmap(memory, 32 * PAGE) == 0);
+}
+
 static void *toggle(void *argument)
 {
     char *memory = argument;
@@ -123,4 +138,4 @@ static void by_threads(void)
 }
 
 TRAP_MAIN({"guard_pages", guard_pages}, {"read_only", read_only}, {"none_and_back", none_and_back}, {"code", code},
-          {"write_after_read", write_after_read}, {"by_threads", by_threads})
+          {"write_after_read", write_after_read}, {"over_a_hole", over_a_hole}, {"by_threads", by_threads})

@@ -118,6 +118,21 @@ static void left_mapped(void)
 }
 
 /* Bytes that may not be read move too, and are as protected as before. */
+/* What is cut off may be of any kind, or have holes. */
+static void cut_off(void)
+{
+    char *memory = map_filled(16 * PAGE, 30);
+
+    push_out(memory, 16 * PAGE);
+    CHECK(mprotect(memory + 2 * PAGE, 2 * PAGE, PROT_READ) == 0 && munmap(memory + 6 * PAGE, 2 * PAGE) == 0);
+    CHECK(mmap(memory + 10 * PAGE, PAGE, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == memory + 10 * PAGE);
+    CHECK(mremap(memory, 12 * PAGE, 3 * PAGE, 0) == memory);
+    CHECK(filled(memory, 3 * PAGE, 30) && filled_at(memory + 12 * PAGE, 4 * PAGE, 30, 12 * PAGE));
+    CHECK(fault_of(memory + 3 * PAGE, false) == SIGSEGV && fault_of(memory + 10 * PAGE, false) == SIGSEGV);
+    CHECK_ERROR(mremap(memory + 3 * PAGE, 2 * PAGE, PAGE, 0), EFAULT);
+    CHECK(munmap(memory, 16 * PAGE) == 0);
+}
+
 static void protections(void)
 {
     char *memory = map_filled(SIZE, 12);
@@ -171,5 +186,5 @@ static void locked(void)
 }
 
 TRAP_MAIN({"in_place", in_place}, {"growing", growing}, {"blocked", blocked}, {"fixed", fixed},
-          {"between_kinds", between_kinds}, {"left_mapped", left_mapped}, {"protections", protections},
-          {"errors", errors}, {"locked", locked})
+          {"between_kinds", between_kinds}, {"left_mapped", left_mapped}, {"cut_off", cut_off},
+          {"protections", protections}, {"errors", errors}, {"locked", locked})

@@ -30,6 +30,7 @@ struct run {
     uint64_t begin, end;
     enum hooks_kind kind;
     int protection;
+    bool is_left; /* MADV_DONTFORK */
 };
 
 static struct {
@@ -109,7 +110,8 @@ static void run_join(size_t left)
 {
     struct run *a = &plain.runs[left];
 
-    if (left + 1 >= plain.count || a->end != a[1].begin || a->kind != a[1].kind || a->protection != a[1].protection)
+    if (left + 1 >= plain.count || a->end != a[1].begin || a->kind != a[1].kind || a->protection != a[1].protection ||
+        a->is_left != a[1].is_left)
         return;
     a->end = a[1].end;
     run_remove(left + 1);
@@ -126,7 +128,7 @@ static void run_set(uint64_t begin, uint64_t end, enum hooks_kind kind, int prot
         run_remove(i);
     if (kind == HOOKS_FREE)
         return;
-    run_insert(i, (struct run){begin, end, kind, protection});
+    run_insert(i, (struct run){begin, end, kind, protection, false});
     run_join(i);
     if (i > 0)
         run_join(i - 1);
@@ -139,6 +141,8 @@ static bool range_is_free(uint64_t begin, uint64_t end)
     return i == plain.count || plain.runs[i].begin >= end;
 }
 
+static int run_protect(struct run *run, void *protection);
+
 /* Calls change for each run in an interval, cut to it; -ENOMEM when there were holes. */
 static int for_runs(uint64_t begin, uint64_t end, int (*change)(struct run *run, void *context), void *context)
 {
@@ -148,11 +152,14 @@ static int for_runs(uint64_t begin, uint64_t end, int (*change)(struct run *run,
     run_cut(begin);
     run_cut(end);
     for (size_t i = run_find(begin); i < plain.count && plain.runs[i].begin < end; i++) {
-        int error = change(&plain.runs[i], context);
+        int error;
 
+        holes |= plain.runs[i].begin != next;
+        if (holes && change == run_protect) /* what lies behind the first hole keeps its protection */
+            return -ENOMEM;
+        error = change(&plain.runs[i], context);
         if (error != 0)
             return error;
-        holes |= plain.runs[i].begin != next;
         next = plain.runs[i].end;
     }
     return holes || next != end ? -ENOMEM : 0;
@@ -342,6 +349,22 @@ int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe)
     return advise(address, size_bytes, wipe ? MADV_WIPEONFORK : MADV_KEEPONFORK);
 }
 
+static int run_leave(struct run *run, void *leave)
+{
+    run->is_left = *(bool *)leave;
+    return madvise((void *)run->begin, run->end - run->begin, run->is_left ? MADV_DONTFORK : MADV_DOFORK) == 0 ? 0
+                                                                                                               : -errno;
+}
+
+int hooks_leave_on_fork(void *address, size_t size_bytes, bool leave)
+{
+    uint64_t signals = plain_lock();
+    int error = for_runs((uint64_t)address, (uint64_t)address + size_bytes, run_leave, &leave);
+
+    plain_unlock(signals);
+    return error;
+}
+
 static int run_keep(struct run *run, void *context)
 {
     (void)context;
@@ -420,6 +443,15 @@ void hooks_fork_parent(void)
 
 void hooks_fork_child_memory(void)
 {
+    for (size_t i = plain.count; i > 0; i--) {
+        struct run *run = &plain.runs[i - 1];
+
+        if (!run->is_left)
+            continue;
+        mmap((void *)run->begin, run->end - run->begin, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        run_remove(i - 1);
+    }
     atomic_store(&plain.lock, false);
 }
 
