@@ -65,6 +65,12 @@ void placement_soft_hit(struct placement *placement, struct frames *frames, stru
     placement->ops->soft_hit(placement, frames, frame);
 }
 
+void placement_chilled(struct placement *placement, struct frames *frames, struct frame_id frame)
+{
+    ASSERT(frames_list(frames, frame) == FRAME_LIMBO);
+    placement->ops->chilled(placement, frames, frame);
+}
+
 void placement_evicted(struct placement *placement, const struct frames *frames, struct frame_id frame)
 {
     if (placement->ops->evicted != NULL)

@@ -149,6 +149,23 @@ static void node_move(struct chooser *chooser, uint32_t index, enum list list)
     ends->count++;
 }
 
+static void node_move_first(struct chooser *chooser, uint32_t index, enum list list)
+{
+    struct node *nodes = chooser->nodes;
+    struct ends *ends = &chooser->lists[list];
+    enum set set = set_of(list);
+
+    node_move(chooser, index, list);
+    if (ends->head == index)
+        return;
+    ends->tail = nodes[index].previous[set];
+    nodes[ends->tail].next[set] = NONE;
+    nodes[index].previous[set] = NONE;
+    nodes[index].next[set] = ends->head;
+    nodes[ends->head].previous[set] = index;
+    ends->head = index;
+}
+
 static bool is_on(const struct chooser *chooser, uint32_t index, enum list list)
 {
     return chooser->nodes[index].list[set_of(list)] == list;
@@ -284,6 +301,19 @@ static void chooser_soft_hit(struct placement *placement, struct frames *frames,
     if (arms_touch(arms_of(chooser), hash))
         choice_take(chooser);
     frame_list_set(chooser, frames, frame);
+}
+
+/* Like a prefetched page that nobody has touched for long. */
+static void chooser_chilled(struct placement *placement, struct frames *frames, struct frame_id frame)
+{
+    struct chooser *chooser = chooser_of(placement);
+    struct node *node = &chooser->nodes[frame.index];
+
+    ASSERT(node->list[SET_LIRS] != LIST_NONE);
+    node_remove(chooser, frame.index, SET_S3);
+    node->touched = chooser->now - chooser->frames - 1;
+    node_move_first(chooser, frame.index, LIST_COLD);
+    frames_push_head(frames, frame, FRAME_LIMBO);
 }
 
 static void node_forget(struct chooser *chooser, uint32_t index)
@@ -544,6 +574,7 @@ const struct placement_ops placement_arms = {
     .resized = chooser_resized,
     .inserted = chooser_inserted,
     .soft_hit = chooser_soft_hit,
+    .chilled = chooser_chilled,
     .evicted = chooser_evicted,
     .forgotten = chooser_forgotten,
     .unmap_wanted = chooser_unmap_wanted,
