@@ -292,6 +292,7 @@ static void poison_lift(struct pager *pager, struct page_id page)
 void pager_forget(struct pager *pager, struct page_id first)
 {
     ASSERT(first.index % EXTENT_PAGES == 0);
+    pager_advice_forget(pager, first, EXTENT_PAGES);
     if (table_find(pager->pages, first) == NULL)
         return; /* never touched here */
     for (uint64_t i = 0; i < EXTENT_PAGES; i++) {

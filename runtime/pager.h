@@ -95,6 +95,15 @@ void pager_fault(struct pager *pager, struct page_id page, bool is_write, uint32
 /* What the predictors expect after a fault on a page whose bytes are on another node. */
 void pager_predict(struct pager *pager, struct page_id page, uint32_t thread, struct prefetch_plan *ret_plan);
 
+/* ---- what the application says --------------------------------------------------------------------------------- */
+
+/* As dsm_advise(), of pages that are managed; others are passed over, but advice on them is kept. 0, -ENOSPC. */
+int pager_advise(struct pager *pager, struct page_id first, uint64_t pages_count, enum dsm_advice advice);
+/* The pages were freed. */
+void pager_advice_forget(struct pager *pager, struct page_id first, uint64_t pages_count);
+/* How many pages DSM_ADVISE_WILL_NEED brings of so many. */
+uint64_t pager_need_limit(const struct pager *pager, uint64_t pages_count);
+
 /* ---- what the protocol asks (coherence/env.h) ------------------------------------------------------------------ */
 
 int pager_protect(struct pager *pager, struct page_id page, enum access access);
@@ -149,8 +158,6 @@ void pager_private_forget(struct pager *pager, struct page_id first, uint64_t pa
  */
 int pager_private_keep(struct pager *pager, struct page_id first, uint64_t pages_count) MUST_USE;
 void pager_private_kept_set(struct pager *pager, uint64_t pages_count);
-/* Bring the first pages of the run near, as far as there is room. */
-void pager_private_bring(struct pager *pager, struct page_id first, uint64_t pages_count);
 
 /* In a forked child, after mmu_reopen() and all registrations, before the loop runs. */
 void pager_private_enter_child(struct pager *pager);

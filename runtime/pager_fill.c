@@ -167,7 +167,7 @@ static int place_bytes(struct pager *pager, struct page_id page, struct page_ent
 }
 
 /* CXL memory, or zmem through a buffer: at once. */
-static int near_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
+int pager_near_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
 {
     enum tier_kind tier = pager_tier_of(page_where(entry));
     uint32_t slot = entry->place;
@@ -195,7 +195,7 @@ static struct fill *fill_find_free(struct pager *pager)
 }
 
 /* How many pages from `first` on lie in consecutive NVMe slots, `limit` at most. */
-static unsigned run_length(struct pager *pager, struct page_id first, unsigned limit)
+unsigned pager_run_length(struct pager *pager, struct page_id first, unsigned limit)
 {
     struct page_entry *entry = table_find(pager->pages, first);
     uint32_t slot;
@@ -215,7 +215,7 @@ static unsigned run_length(struct pager *pager, struct page_id first, unsigned l
 static void fill_done(struct tier_transfer *transfer, int result);
 
 /* false: no fill or buffer is free now. */
-static bool fill_run(struct pager *pager, struct page_id first, unsigned pages_count,
+bool pager_fill_run(struct pager *pager, struct page_id first, unsigned pages_count,
                      const struct stalled_fault *fault, const struct prefetch_run *run)
 {
     struct fill *fill = fill_find_free(pager);
@@ -247,122 +247,6 @@ static bool fill_run(struct pager *pager, struct page_id first, unsigned pages_c
     return true;
 }
 
-/* Frames that prefetch may take now; the rest is for demand and replies. */
-unsigned pager_prefetch_room(const struct pager *pager)
-{
-    uint32_t kept = pager->marks.reserve + (pager->budget_frames / 64 < 64 ? pager->budget_frames / 64 : 64);
-    uint32_t used = pager_frames_used(pager) + kept;
-
-    return used < pager->budget_frames ? pager->budget_frames - used : 0;
-}
-
-/* How many pages from this one on can be brought now, or need not be; 0: only demand may have what room is left. */
-static unsigned prefetch_some(struct pager *pager, const struct prefetch_run *run, struct page_id page, unsigned limit)
-{
-    struct page_entry *entry = table_find(pager->pages, page);
-    enum page_where where = entry == NULL ? WHERE_NOWHERE : page_where(entry);
-    unsigned room = pager_prefetch_room(pager);
-    unsigned length = 1;
-
-    if (room == 0)
-        return 0;
-    if (where == WHERE_NVME) {
-        length = run_length(pager, page, run->stride == 1 ? limit : 1);
-        length = length < PAGER_RUN_MAX ? length : PAGER_RUN_MAX;
-        length = length < room ? length : room;
-        if (!fill_run(pager, page, length, NULL, run))
-            return 0;
-        pager->stats.prefetched_pages += length;
-    } else if (pager_where_is_near(where) && page_rights(entry) != ACCESS_NONE) {
-        if (near_serve(pager, page, entry, false) != 0)
-            return 0;
-        pager->stats.prefetched_pages++;
-    }
-    return length;
-}
-
-/* true: all of the run is here or on its way. */
-static bool run_start(struct pager *pager, const struct prefetch_run *run)
-{
-    uint32_t i = 0;
-
-    while (i < run->count) {
-        struct page_id page = page_of(run->first.index + (uint64_t)((int64_t)i * run->stride));
-        unsigned length = prefetch_some(pager, run, page, run->count - i);
-
-        if (length == 0) {
-            prefetch_cut(pager->prefetch, run, i);
-            return false;
-        }
-        i += length;
-    }
-    return true;
-}
-
-/* Nothing is brought of the runs from this one on. */
-static void plan_cut(struct pager *pager, const struct prefetch_plan *plan, uint32_t from)
-{
-    for (uint32_t i = from; i < plan->runs_count; i++)
-        prefetch_cut(pager->prefetch, &plan->runs[i], 0);
-}
-
-/* Pages that the predictors proposed, wherever they are now. */
-void pager_prefetch_start(struct pager *pager, const struct prefetch_plan *plan)
-{
-    uint32_t i = 0;
-
-    while (i < plan->runs_count && run_start(pager, &plan->runs[i]))
-        i++;
-    plan_cut(pager, plan, i + 1);
-}
-
-/* The page could be fetched: it has bytes, and they are neither in memory nor on their way. */
-static bool page_is_absent(const void *context, struct page_id page)
-{
-    struct pager *pager = (struct pager *)(uintptr_t)context;
-    struct page_entry *entry = table_find(pager->pages, page);
-
-    if (entry == NULL || page_rights(entry) == ACCESS_NONE)
-        return pager_is_shared(pager, page);
-    return page_where(entry) == WHERE_NVME || pager_where_is_near(page_where(entry));
-}
-
-static uint32_t pages_under_way(const struct pager *pager)
-{
-    uint32_t count = 0;
-
-    for (unsigned i = 0; i < PAGER_FILLS_MAX; i++)
-        if (!pager->fills[i].is_parked)
-            count += pager->fills[i].pages_count;
-    return count;
-}
-
-static void predict(struct pager *pager, struct page_id page, uint32_t thread, bool was_prefetched,
-                    struct prefetch_plan *ret_plan)
-{
-    const struct prefetch_view view = {page_is_absent, pager, pages_under_way(pager)};
-
-    ret_plan->runs_count = 0;
-    if (thread != 0)
-        prefetch_fault(pager->prefetch, page, thread, was_prefetched, &view, ret_plan);
-}
-
-void pager_predict(struct pager *pager, struct page_id page, uint32_t thread, struct prefetch_plan *ret_plan)
-{
-    predict(pager, page, thread, false, ret_plan);
-}
-
-/* The first touch of a page that was brought ahead. */
-static void predicted_touch(struct pager *pager, const struct stalled_fault *fault, bool is_late)
-{
-    struct prefetch_plan plan;
-
-    prefetch_used(pager->prefetch, fault->page, is_late);
-    pager->stats.prefetch_hits++;
-    predict(pager, fault->page, fault->thread, true, &plan);
-    pager_prefetch_start(pager, &plan);
-}
-
 /*
  * The demanded page and what prefetch adds. Pages right behind it come with it in one transfer, but not too many: the
  * thread waits for all of that transfer.
@@ -378,10 +262,10 @@ void pager_fill_start(struct pager *pager, struct page_id page, const struct sta
     if (plan.runs_count > 0 && run->stride == 1 && run->first.index == page.index + 1) {
         length = run->count + 1 < FIRST_READ_PAGES ? run->count + 1 : FIRST_READ_PAGES;
         length = length < pager_prefetch_room(pager) ? length : pager_prefetch_room(pager);
-        length = run_length(pager, page, length > 0 ? length : 1);
+        length = pager_run_length(pager, page, length > 0 ? length : 1);
     }
-    if (!fill_run(pager, page, length, fault, plan.runs_count > 0 ? run : NULL)) {
-        plan_cut(pager, &plan, 0);
+    if (!pager_fill_run(pager, page, length, fault, plan.runs_count > 0 ? run : NULL)) {
+        pager_plan_cut(pager, &plan, 0);
         if (fault != NULL)
             pager_stall(pager, fault);
         else
@@ -609,7 +493,7 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
     fill->pages_count = 0;
     tier_buffers_put(pager->buffers, memory, 1);
     if (fault != NULL && fault->thread != 0)
-        predicted_touch(pager, fault, false);
+        pager_predicted_touch(pager, fault, false);
 }
 
 /* Something in the run could not be read: find out which, one page at a time. */
@@ -632,7 +516,7 @@ static void fill_retry_singly(struct pager *pager, struct fill *fill)
 
         if (fill->cancelled[i] || page_where(pager_entry(pager, page)) != WHERE_NVME)
             continue;
-        if (!fill_run(pager, page, 1, page_is(page, fill->demanded) ? &fault : NULL, NULL)) {
+        if (!pager_fill_run(pager, page, 1, page_is(page, fill->demanded) ? &fault : NULL, NULL)) {
             mmu_wake(pager->mmu, page, 1);
             pager->is_starved = true;
         }
@@ -688,7 +572,7 @@ static void join_fill(struct pager *pager, struct page_entry *entry, const struc
     fill->demanded = fault->page;
     fill->start_ns = fault->start_ns;
     fill->is_write = fault->is_write;
-    predicted_touch(pager, fault, true);
+    pager_predicted_touch(pager, fault, true);
 }
 
 static int serve_in_memory(struct pager *pager, struct page_entry *entry, struct page_id page, bool is_write)
@@ -739,7 +623,7 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
     }
     if (pager_where_is_near(where)) {
         source = where == WHERE_CXL ? DSM_FROM_CXL : DSM_FROM_ZMEM;
-        error = near_serve(pager, page, entry, is_write);
+        error = pager_near_serve(pager, page, entry, is_write);
     } else if (where == WHERE_NOWHERE) {
         source = DSM_FROM_ZERO;
         error = zero_serve(pager, page, entry);

@@ -83,6 +83,12 @@ struct guess {
     uint8_t kept, written;
 };
 
+/* Pages that are wanted soon: those from `next` on were not asked for yet. */
+struct need {
+    uint64_t next, end;
+};
+#define PAGER_NEEDS_MAX 16
+
 /* Rights that go down as soon as the page's pins end. */
 struct revoke {
     struct page_id page;
@@ -140,6 +146,8 @@ struct pager {
 
     struct guess guesses[PAGER_GUESSES];
     struct prefetch *prefetch;
+    struct need needs[PAGER_NEEDS_MAX]; /* a ring */
+    unsigned needs_first, needs_count;
     struct stats stats;
 };
 
@@ -174,9 +182,24 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
 bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_fault *fault);
 void pager_stall(struct pager *pager, const struct stalled_fault *fault);
 uint32_t pager_frames_used(const struct pager *pager);
-unsigned pager_prefetch_room(const struct pager *pager);
-void pager_prefetch_start(struct pager *pager, const struct prefetch_plan *plan);
+/* false: no fill or buffer is free now. run: what it is a part of; NULL: of nothing that was predicted. */
+bool pager_fill_run(struct pager *pager, struct page_id first, unsigned pages_count, const struct stalled_fault *fault,
+                    const struct prefetch_run *run);
+/* How many pages from `first` on lie in consecutive NVMe slots, `limit` at most. */
+unsigned pager_run_length(struct pager *pager, struct page_id first, unsigned limit);
+int pager_near_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write);
 int pager_private_register_some(struct pager *pager);
+
+/* pager_ahead.c */
+unsigned pager_prefetch_room(const struct pager *pager); /* frames; the rest is for demand and replies */
+uint32_t pager_run_start(struct pager *pager, const struct prefetch_run *run); /* how much of it is here or comes */
+void pager_prefetch_start(struct pager *pager, const struct prefetch_plan *plan);
+void pager_plan_cut(struct pager *pager, const struct prefetch_plan *plan, uint32_t from);
+/* The first touch of a page that was brought ahead. */
+void pager_predicted_touch(struct pager *pager, const struct stalled_fault *fault, bool is_late);
+
+/* pager_advise.c */
+void pager_needs_follow(struct pager *pager);
 
 /* pager_new.c */
 unsigned pager_new_run(struct pager *pager, struct page_id page);
@@ -194,6 +217,11 @@ uint64_t pager_shrink_deadline_ns(const struct pager *pager);
 
 /* pager_evict.c */
 unsigned pager_evict_some(struct pager *pager, unsigned wanted);
+/*
+ * Pages in memory that are consecutive, or else the first of them, are unmapped onto FRAME_LIMBO; what cannot be goes
+ * to the tail of its list. Returns how many were dealt with.
+ */
+unsigned pager_unmap_run(struct pager *pager, const struct frame_id *frames, unsigned count);
 /* Private pages out of their places. Returns how many; the next one is pinned or shared by fork. */
 unsigned pager_take_out(struct pager *pager, struct page_id first, unsigned count, void *staging);
 

@@ -308,6 +308,7 @@ static void extents_hand_over(struct private_shard *shard)
         left--;
     }
     pager_private_kept_set(shard->pager, managed_context.kept_pages);
+    managed_advice_hand_over(&managed_context);
 }
 
 static int shard_open(struct private_shard *shard)

@@ -226,6 +226,24 @@ int dsm_atomic_compare_swap(uint64_t *address, uint64_t expected, uint64_t desir
 /* Bring the pages of a range near, without waiting. A hint: 0, or -EFAULT for foreign memory. */
 int dsm_prefetch(const void *address, size_t size_bytes);
 
+enum dsm_advice {
+    DSM_ADVISE_NORMAL = 0,     /* nothing is known: takes back what was said, walks included */
+    DSM_ADVISE_SEQUENTIAL = 1, /* read in order from wherever it is touched: read ahead at once, as far as allowed */
+    DSM_ADVISE_RANDOM = 2,     /* in no order: nothing is read ahead */
+    DSM_ADVISE_WILL_NEED = 3,  /* soon: bring it now, as far as there is room; at most an eighth of the DDR budget */
+    DSM_ADVISE_COLD = 4,       /* not soon: its pages in DDR leave first. Their bytes stay */
+    DSM_ADVISE_WALK = 5,       /* will be walked page by page, after the ranges told so before; then from the first */
+};
+
+/*
+ * dsm_advise - what this node's threads will do with [address, address + size_bytes), shared or private; other nodes
+ * learn nothing of it. Whole pages: of a page that is partly in the range all is meant. Never waits for bytes, never
+ * changes contents. The last advice on a page holds, beside its place in a walk, until dsm_free() or NORMAL.
+ * Returns 0, -EFAULT (not memory of this job), -EINVAL (no such advice), -ENOSPC (SEQUENTIAL, RANDOM and WALK are kept
+ * for 64 ranges at a time; neighbours that were told the same count once; parts of a walk always count).
+ */
+int dsm_advise(void *address, size_t size_bytes, enum dsm_advice advice);
+
 /*
  * dsm_pin - keep the pages of a range in DDR, with write access for this node when `writable`, until dsm_unpin().
  * Needed around transfers by devices and by io_uring or O_DIRECT on shared memory: without it the result is
