@@ -63,6 +63,7 @@ struct pager_config {
     uint64_t ddr_bytes;
     uint64_t ddr_max_bytes; /* what pager_limit() may ask for later; less than ddr_bytes: no more than that */
     uint64_t prefetch_pages, fault_around_pages;
+    uint64_t prefetch_predictors; /* 1 << enum prefetch_predictor each; 0: all */
     struct loop *loop;
     struct mmu *mmu;
     const struct mmu_window *window;

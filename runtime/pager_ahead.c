@@ -33,7 +33,9 @@ static unsigned prefetch_some(struct pager *pager, const struct prefetch_run *ru
             return 0;
         pager->stats.prefetched_pages += length;
     } else if (pager_where_is_near(where) && page_rights(entry) != ACCESS_NONE) {
-        if (pager_near_serve(pager, page, entry, false) != 0)
+        bool is_seen = run->is_watched || page_is(page, run->trigger);
+
+        if (pager_near_serve(pager, page, entry, is_seen ? PLACE_SEEN : PLACE_BLIND) != 0)
             return 0;
         pager->stats.prefetched_pages++;
     }
@@ -125,4 +127,47 @@ void pager_predicted_touch(struct pager *pager, const struct stalled_fault *faul
     pager->stats.prefetch_hits++;
     predict(pager, fault->page, fault->thread, true, &plan);
     pager_prefetch_start(pager, &plan);
+}
+
+/* ---- what becomes of them ---------------------------------------------------------------------------------------- */
+
+void pager_ahead_placed(struct pager *pager, struct frame_id frame, enum ahead ahead)
+{
+    pager->notes[frame.index].ahead = (uint8_t)ahead;
+    pager->unused_frames += ahead == AHEAD_SEEN;
+}
+
+bool pager_ahead_is_seen(struct pager *pager, const struct page_entry *entry)
+{
+    return page_is_in_memory(entry) && pager_note(pager, entry)->ahead == AHEAD_SEEN;
+}
+
+void pager_ahead_forgotten(struct pager *pager, struct frame_id frame)
+{
+    struct frame_note *note = &pager->notes[frame.index];
+
+    pager->unused_frames -= note->ahead == AHEAD_SEEN;
+    note->ahead = AHEAD_NONE;
+}
+
+void pager_soft_hit(struct pager *pager, struct frame_id frame)
+{
+    pager_ahead_forgotten(pager, frame);
+    pager->stats.soft_faults++;
+    placement_soft_hit(pager->placement, pager->frames, frame);
+}
+
+/* Whether a page that was mapped at once was ever touched is not known: it proves nothing. */
+void pager_ahead_left(struct pager *pager, struct frame_id frame)
+{
+    struct page_id page = frames_page(pager->frames, frame);
+    enum ahead ahead = (enum ahead)pager->notes[frame.index].ahead;
+
+    pager_ahead_forgotten(pager, frame);
+    if (ahead == AHEAD_SEEN) {
+        prefetch_wasted(pager->prefetch, page);
+        pager->stats.prefetch_unused++;
+    } else if (ahead == AHEAD_NONE) {
+        prefetch_evicted(pager->prefetch, page, pager->unused_frames);
+    }
 }

@@ -223,6 +223,7 @@ static bool evict_copy(struct pager *pager, struct page_id page, struct page_ent
     if (!pager->config.user.forget_copy(pager->config.user.context, page))
         return false;
     page_set_rights(entry, ACCESS_NONE);
+    pager_ahead_left(pager, (struct frame_id){entry->place});
     pager_release_bytes(pager, page, entry);
     pager->stats.dropped_pages++;
     return true;

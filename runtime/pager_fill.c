@@ -36,7 +36,9 @@ void pager_frame_attach(struct pager *pager, struct page_entry *entry, struct fr
     ASSERT(!page_is_in_memory(entry)); /* a page has one frame */
     page_set_where(entry, where, frame.index);
     placement_inserted(pager->placement, pager->frames, frame, prefetched);
-    if (where == WHERE_LIMBO)
+    if (prefetched)
+        pager_ahead_placed(pager, frame, where == WHERE_LIMBO ? AHEAD_SEEN : AHEAD_BLIND);
+    else if (where == WHERE_LIMBO)
         frames_push_tail(pager->frames, frame, FRAME_LIMBO);
 }
 
@@ -100,7 +102,7 @@ static int limbo_serve(struct pager *pager, struct page_id page, struct page_ent
     pager->notes[frame.index].eviction = 0;
     page_set_where(entry, WHERE_MAPPED, frame.index);
     page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
-    placement_soft_hit(pager->placement, pager->frames, frame);
+    pager_soft_hit(pager, frame);
     return mmu_continue(pager->mmu, page, 1, writable);
 }
 
@@ -118,7 +120,7 @@ static int leaving_private_serve(struct pager *pager, struct page_id page, struc
     note->eviction = 0;
     page_set_where(entry, WHERE_MAPPED, frame.index);
     page_word_change(entry, 0, WORD_WRITABLE);
-    placement_soft_hit(pager->placement, pager->frames, frame);
+    pager_soft_hit(pager, frame);
     return mmu_copy(pager->mmu, page, 1, bytes + i * PAGE_BYTES, true);
 }
 
@@ -126,13 +128,13 @@ static int leaving_private_serve(struct pager *pager, struct page_id page, struc
 
 /* The page is published when its bytes are there: from then on threads may pin it and copy. */
 static int frame_settle(struct pager *pager, struct page_entry *entry, struct frame_id frame, enum page_where where,
-                        bool writable, int error)
+                        bool writable, bool prefetched, int error)
 {
     if (error != 0) {
         frames_put(pager->frames, frame);
         return error;
     }
-    pager_frame_attach(pager, entry, frame, where, false);
+    pager_frame_attach(pager, entry, frame, where, prefetched);
     page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
     return 0;
 }
@@ -147,27 +149,39 @@ static int zero_serve(struct pager *pager, struct page_id page, struct page_entr
         return 0;
     if (!pager_frame_take(pager, page, &frame))
         return -ENOMEM;
-    return frame_settle(pager, entry, frame, WHERE_MAPPED, writable, mmu_zero(pager->mmu, page, 1, writable));
+    return frame_settle(pager, entry, frame, WHERE_MAPPED, writable, false,
+                        mmu_zero(pager->mmu, page, 1, writable));
+}
+
+/* Consecutive pages that have frames, unmapped. Returns how many; 0: no room in limbo, or refused. */
+static unsigned place_unmapped(struct pager *pager, struct page_id first, const struct frame_id *frames, unsigned count,
+                               const void *bytes)
+{
+    if (!pager_is_shared(pager, first))
+        return pager_limbo_fill(pager, frames, count, bytes);
+    return mmu_shared_write(pager->window, first, 0, bytes, count * PAGE_BYTES) == 0 ? count : 0;
 }
 
 /* Shared bytes for which no thread of this node has rights now stay unmapped. */
 static int place_bytes(struct pager *pager, struct page_id page, struct page_entry *entry, const void *bytes,
-                       bool is_write)
+                       enum placing placing)
 {
-    bool writable = pager_want_writable(pager, entry, is_write);
+    bool writable = pager_want_writable(pager, entry, placing == PLACE_WRITE);
     struct frame_id frame;
 
     if (!pager_frame_take(pager, page, &frame))
         return -ENOMEM;
     if (page_rights(entry) == ACCESS_NONE)
-        return frame_settle(pager, entry, frame, WHERE_LIMBO, false,
+        return frame_settle(pager, entry, frame, WHERE_LIMBO, false, false,
                             mmu_shared_write(pager->window, page, 0, bytes, PAGE_BYTES));
-    return frame_settle(pager, entry, frame, WHERE_MAPPED, writable,
+    if (placing == PLACE_SEEN && place_unmapped(pager, page, &frame, 1, bytes) == 1)
+        return frame_settle(pager, entry, frame, WHERE_LIMBO, false, true, 0);
+    return frame_settle(pager, entry, frame, WHERE_MAPPED, writable, placing >= PLACE_BLIND,
                         mmu_copy(pager->mmu, page, 1, bytes, writable));
 }
 
 /* CXL memory, or zmem through a buffer: at once. */
-int pager_near_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
+int pager_near_serve(struct pager *pager, struct page_id page, struct page_entry *entry, enum placing placing)
 {
     enum tier_kind tier = pager_tier_of(page_where(entry));
     uint32_t slot = entry->place;
@@ -176,7 +190,7 @@ int pager_near_serve(struct pager *pager, struct page_id page, struct page_entry
 
     if (bytes == NULL)
         return -EBADMSG;
-    error = place_bytes(pager, page, entry, bytes, is_write);
+    error = place_bytes(pager, page, entry, bytes, placing);
     if (error == 0) {
         pager_slot_put(pager, tier, slot);
         pager->stats.moves[tier][DSM_TIER_DDR]++;
@@ -231,6 +245,7 @@ bool pager_fill_run(struct pager *pager, struct page_id first, unsigned pages_co
         .demanded = fault != NULL ? fault->page : PAGE_NONE,
         .start_ns = fault != NULL ? fault->start_ns : 0,
         .trigger = run != NULL && run->count > 0 ? run->trigger : PAGE_NONE,
+        .is_watched = run != NULL && run->is_watched,
         .is_write = fault != NULL && fault->is_write,
     };
     fill->transfer = (struct tier_transfer){
@@ -322,7 +337,7 @@ static int fill_place(struct pager *pager, struct fill *fill, unsigned i, bool k
     page_set_where(entry, WHERE_NOWHERE, 0);
     keep = keep && !is_write;
     page_word_change(entry, 0, keep ? WORD_CLEAN : 0); /* so that it is mapped read-only */
-    error = place_bytes(pager, page, entry, fill_bytes(fill, i), is_write);
+    error = place_bytes(pager, page, entry, fill_bytes(fill, i), is_write ? PLACE_WRITE : PLACE_READ);
     if (error != 0) {
         page_word_change(entry, WORD_CLEAN, 0);
         pager_slot_set(pager, entry, TIER_NVME, slot);
@@ -343,10 +358,17 @@ static bool fill_keeps(const struct fill *fill, struct page_id page)
     return fill->keeps_slots && !pager_guess_writes(fill->pager, page);
 }
 
-/* How many pages of a fill, from one on, can be mapped in one call of the kernel; a frame is taken for each. */
+/* The page stays unmapped, so that its first touch is seen. */
+static bool fill_sees(const struct fill *fill, unsigned i)
+{
+    return fill->is_watched && !fill->touched[i] && !page_is(page_of(fill->first.index + i), fill->demanded);
+}
+
+/* How many pages of a fill, from one on, can be placed in one call of the kernel; a frame is taken for each. */
 static unsigned run_frames(struct pager *pager, struct fill *fill, unsigned from, unsigned end, bool keep,
                            struct frame_id *frames)
 {
+    bool is_seen = fill_sees(fill, from);
     unsigned count = 0;
 
     while (from + count < end && !fill->cancelled[from + count]) {
@@ -354,46 +376,53 @@ static unsigned run_frames(struct pager *pager, struct fill *fill, unsigned from
         enum access access = page_rights(pager_entry(pager, page));
 
         if (page_is(page, fill->trigger) || (fill->is_write && page_is(page, fill->demanded)) ||
-            access < (keep ? ACCESS_READ : ACCESS_WRITE) || fill_keeps(fill, page) != keep ||
-            !pager_frame_take(pager, page, &frames[count]))
+            fill_sees(fill, from + count) != is_seen || access < (keep ? ACCESS_READ : ACCESS_WRITE) ||
+            fill_keeps(fill, page) != keep || !pager_frame_take(pager, page, &frames[count]))
             break;
         count++;
     }
     return count;
 }
 
-/* The page is mapped. Before it can be pinned: nobody may write it while the slot is kept. */
+/* The page is placed. Before it can be pinned: nobody may write it while the slot is kept. */
 static void run_page_placed(struct pager *pager, struct page_id page, struct frame_id frame, uint32_t slot, bool keep,
-                            bool prefetched)
+                            enum page_where where, bool prefetched)
 {
     struct page_entry *entry = pager_entry(pager, page);
 
-    page_word_change(entry, 0, keep ? WORD_CLEAN : WORD_WRITABLE);
+    page_word_change(entry, 0, keep ? WORD_CLEAN : where == WHERE_MAPPED ? WORD_WRITABLE : 0);
     if (keep) {
         pager->notes[frame.index].clean_slot = slot;
         pager_guess_kept(pager, page);
     }
-    pager_frame_attach(pager, entry, frame, WHERE_MAPPED, prefetched);
+    pager_frame_attach(pager, entry, frame, where, prefetched);
     if (!keep)
         tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){slot});
 }
 
-/* A run of pages that are all mapped read-only (their slots are kept), or all writable. Returns how many. */
+/*
+ * A run of pages whose slots are all kept, or none, and that are all mapped, or none. Returns how many; 0: one by one.
+ */
 static unsigned fill_place_run(struct pager *pager, struct fill *fill, unsigned from, unsigned end, bool keep)
 {
+    struct page_id first = page_of(fill->first.index + from);
     struct frame_id frames[PAGER_RUN_MAX];
-    unsigned count = run_frames(pager, fill, from, end, keep, frames);
+    bool is_seen = fill_sees(fill, from);
+    unsigned taken = run_frames(pager, fill, from, end, keep, frames);
+    unsigned count = taken;
 
-    if (count == 0)
+    if (taken == 0)
         return 0;
-    if (mmu_copy(pager->mmu, page_of(fill->first.index + from), count, fill_bytes(fill, from), !keep) != 0) {
-        while (count > 0)
-            frames_put(pager->frames, frames[--count]);
-        return 0;
-    }
+    if (is_seen)
+        count = place_unmapped(pager, first, frames, taken, fill_bytes(fill, from));
+    else if (mmu_copy(pager->mmu, first, taken, fill_bytes(fill, from), !keep) != 0)
+        count = 0;
+    while (taken > count)
+        frames_put(pager->frames, frames[--taken]);
     for (unsigned i = 0; i < count; i++)
-        run_page_placed(pager, page_of(fill->first.index + from + i), frames[i],
-                        fill->transfer.first.index + from + i, keep, from + i > 0);
+        run_page_placed(pager, page_of(first.index + i), frames[i], fill->transfer.first.index + from + i, keep,
+                        is_seen ? WHERE_LIMBO : WHERE_MAPPED,
+                        is_seen || !(fill->touched[from + i] || page_is(page_of(first.index + i), fill->demanded)));
     pager->stats.moves[DSM_TIER_NVME][DSM_TIER_DDR] += count;
     return count;
 }
@@ -429,6 +458,8 @@ static bool fill_park(struct pager *pager, struct fill *fill, unsigned i)
     if (memory == NULL)
         return false;
     memcpy(memory, fill_bytes(fill, i), PAGE_BYTES);
+    fill->spoken = fill->pages_count - 1;
+    pager->unused_frames += fill->spoken;
     fill->first = fill->trigger;
     fill->transfer.first.index += i;
     fill->transfer.memory = memory;
@@ -447,7 +478,7 @@ static void unpark_oldest(struct pager *pager)
         if (fill->pages_count == 0 || !fill->is_parked)
             continue;
         prefetch_wasted(pager->prefetch, fill->first);
-        pager->stats.prefetch_unused++;
+        pager->stats.prefetch_unused += 1 + fill->spoken;
         pager_unpark(pager, fill, NULL);
         return;
     }
@@ -485,6 +516,8 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
 
     fill->is_parked = false;
     pager->parked_count--;
+    pager->unused_frames -= fill->spoken;
+    pager->stats.prefetch_hits += fault != NULL && fault->thread != 0 ? fill->spoken : 0;
     fill->trigger = PAGE_NONE;
     fill->demanded = fault != NULL ? page : PAGE_NONE;
     fill->is_write = fault != NULL && fault->is_write;
@@ -566,13 +599,24 @@ static void fill_done(struct tier_transfer *transfer, int result)
 static void join_fill(struct pager *pager, struct page_entry *entry, const struct stalled_fault *fault)
 {
     struct fill *fill = &pager->fills[entry->place];
+    bool is_first;
 
-    if (fault == NULL || !page_is(fill->demanded, PAGE_NONE))
+    if (fault == NULL)
         return;
-    fill->demanded = fault->page;
-    fill->start_ns = fault->start_ns;
-    fill->is_write = fault->is_write;
-    pager_predicted_touch(pager, fault, true);
+    is_first = page_is(fill->demanded, PAGE_NONE);
+    if (fill->is_watched) {
+        bool *touched = &fill->touched[fault->page.index - fill->first.index];
+
+        is_first = fault->thread != 0 && !*touched && !page_is(fill->demanded, fault->page);
+        *touched = true;
+    }
+    if (page_is(fill->demanded, PAGE_NONE)) {
+        fill->demanded = fault->page;
+        fill->start_ns = fault->start_ns;
+        fill->is_write = fault->is_write;
+    }
+    if (is_first)
+        pager_predicted_touch(pager, fault, true);
 }
 
 static int serve_in_memory(struct pager *pager, struct page_entry *entry, struct page_id page, bool is_write)
@@ -598,6 +642,7 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
     enum page_where where = page_where(entry);
     enum dsm_source source = DSM_FROM_DDR;
     bool is_write = fault != NULL && fault->is_write;
+    bool is_ahead = fault != NULL && fault->thread != 0 && pager_ahead_is_seen(pager, entry);
     int error;
 
     if (where == WHERE_FILLING) {
@@ -623,7 +668,7 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
     }
     if (pager_where_is_near(where)) {
         source = where == WHERE_CXL ? DSM_FROM_CXL : DSM_FROM_ZMEM;
-        error = pager_near_serve(pager, page, entry, is_write);
+        error = pager_near_serve(pager, page, entry, is_write ? PLACE_WRITE : PLACE_READ);
     } else if (where == WHERE_NOWHERE) {
         source = DSM_FROM_ZERO;
         error = zero_serve(pager, page, entry);
@@ -640,6 +685,8 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
         return false;
     }
     record(pager, source, fault);
+    if (is_ahead)
+        pager_predicted_touch(pager, fault, false);
     if (pager_where_is_near(where) && fault != NULL) {
         struct prefetch_plan plan;
 

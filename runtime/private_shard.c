@@ -267,6 +267,7 @@ static int pager_make(struct private_shard *shard)
         .ddr_max_bytes = machine_bytes(),
         .policy = pager_policy_of(managed_context.config.policy),
         .prefetch_pages = managed_context.config.prefetch_pages,
+        .prefetch_predictors = managed_context.config.prefetch_predictors,
         .fault_around_pages = managed_context.config.fault_around_pages,
         .loop = shard->loop,
         .mmu = shard->mmu,

@@ -62,6 +62,7 @@ static int memory_open(struct node *node)
         .ddr_bytes = node->config.ddr_bytes,
         .policy = pager_policy_of(node->config.policy),
         .prefetch_pages = node->config.prefetch_pages,
+        .prefetch_predictors = node->config.prefetch_predictors,
         .fault_around_pages = node->config.fault_around_pages,
         .loop = node->loop,
         .window = &node->window,

@@ -28,6 +28,7 @@ struct stats {
     uint64_t dropped_pages;
     uint64_t invalidations;
     uint64_t prefetched_pages, prefetch_hits, prefetch_unused;
+    uint64_t soft_faults; /* the page was here, in limbo */
     uint64_t poisoned_pages;
     uint64_t pinned_pages;
     uint64_t stalled_faults;

@@ -48,6 +48,14 @@ static inline void pager_faults_ready(struct loop_watch *watch, uint32_t events)
     } while (count == 16);
 }
 
+/* Shared pages are this node's alone. */
+static inline bool pager_fixture_has_no_copy(void *context, struct page_id page)
+{
+    (void)context;
+    (void)page;
+    return false;
+}
+
 /* Sizes in bytes; 0: no such tier. nvme lies in the current directory. */
 static inline void pager_fixture_open(struct pager_fixture *fixture, uint64_t ddr_bytes, uint64_t ddr_max_bytes,
                                       uint64_t cxl_bytes, uint64_t nvme_bytes)
@@ -58,6 +66,7 @@ static inline void pager_fixture_open(struct pager_fixture *fixture, uint64_t dd
         .ddr_max_bytes = ddr_max_bytes,
         .prefetch_pages = 32,
         .fault_around_pages = 1,
+        .user = {.has_other_copy = pager_fixture_has_no_copy, .give_back = pager_fixture_has_no_copy},
         .cost = {.read_ns = {300, 900, 2000, 80000}, .write_ns = {300, 900, 3000, 5000}, .remote_read_ns = 30000},
     };
 
