@@ -8,6 +8,7 @@
 #include "runtime/pager_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -659,6 +660,12 @@ struct stats *pager_stats(struct pager *pager)
 void pager_prefetch_counters(struct pager *pager, struct prefetch_counters *ret_counters)
 {
     prefetch_counters_get(pager->prefetch, ret_counters);
+}
+
+void pager_policy(const struct pager *pager, char policy[DSM_POLICY_BYTES], char choice[DSM_POLICY_BYTES])
+{
+    snprintf(policy, DSM_POLICY_BYTES, "%s", placement_policy(pager->placement));
+    snprintf(choice, DSM_POLICY_BYTES, "%s", placement_choice(pager->placement));
 }
 
 /* Tables are reserved whole and charged as touched: frames in use, and slots in use. */

@@ -85,6 +85,8 @@ void pager_destroy(struct pager *pager);
 bool pager_is_transferring(const struct pager *pager);
 struct stats *pager_stats(struct pager *pager);
 void pager_prefetch_counters(struct pager *pager, struct prefetch_counters *ret_counters);
+/* Who says which pages leave, and what it chose; each fits into DSM_POLICY_BYTES. */
+void pager_policy(const struct pager *pager, char policy[DSM_POLICY_BYTES], char choice[DSM_POLICY_BYTES]);
 void pager_tier_pages(struct pager *pager, uint64_t pages[TIERS]);
 uint64_t pager_metadata_bytes(const struct pager *pager);
 

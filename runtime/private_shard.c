@@ -172,10 +172,9 @@ static void publish(struct private_shard *shard, uint64_t now_ns, enum account_s
         .limit_changes = shard->limit_changes,
         .pager = *pager_stats(shard->pager),
     };
-    struct prefetch_counters counters;
 
-    pager_prefetch_counters(shard->pager, &counters);
-    stats.prefetch_used = stats.pager.prefetch_hits + counters.used;
+    pager_prefetch_counters(shard->pager, &stats.prefetch);
+    pager_policy(shard->pager, stats.policy, stats.policy_choice);
     pager_tier_pages(shard->pager, stats.tier_pages);
     pager_budget_pages(shard->pager, stats.tier_budget_pages);
     broker_publish(shard->broker, state, &stats);

@@ -35,4 +35,7 @@ struct stats {
     uint64_t stalled_ns; /* these waited so long for room, which is part of what their sources count */
 };
 
+/* Faults whose bytes had to come from elsewhere. */
+uint64_t stats_hard_faults(const struct stats *stats);
+
 #endif

@@ -32,6 +32,16 @@ void placement_init(struct placement *placement, const struct placement_ops *ops
         ops->init(placement, frames_table);
 }
 
+const char *placement_policy(const struct placement *placement)
+{
+    return placement->ops->name;
+}
+
+const char *placement_choice(const struct placement *placement)
+{
+    return placement->ops->choice != NULL ? placement->ops->choice(placement) : "";
+}
+
 uint32_t placement_frames_max(const struct placement *placement)
 {
     return placement->frames_max;

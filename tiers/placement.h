@@ -49,6 +49,8 @@ struct placement_ops {
     /* The page leaves its frame, to come back or for good; NULL: does not matter. */
     void (*evicted)(struct placement *placement, const struct frames *frames, struct frame_id frame);
     void (*forgotten)(struct placement *placement, const struct frames *frames, struct frame_id frame);
+    /* Of several ways, the one that is followed now; NULL: there is one. */
+    const char *(*choice)(const struct placement *placement);
     uint32_t (*unmap_wanted)(const struct placement *placement, const struct frames *frames);
     /* Up to `wanted` frames to unmap; the pager puts them on FRAME_LIMBO. Returns how many. */
     unsigned (*unmap)(struct placement *placement, struct frames *frames, struct frame_id *frames_out, unsigned wanted);
@@ -65,6 +67,9 @@ void placement_init(struct placement *placement, const struct placement_ops *ops
                     uint32_t frames_max, const struct placement_cost *cost);
 /* Another budget: at most frames_table. Frames beyond it are still on the lists. */
 void placement_resize(struct placement *placement, uint32_t frames_max);
+/* Static strings; choice "": the policy has none. */
+const char *placement_policy(const struct placement *placement);
+const char *placement_choice(const struct placement *placement);
 /* For policies. */
 uint32_t placement_frames_max(const struct placement *placement);
 void *placement_memory(struct placement *placement);

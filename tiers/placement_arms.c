@@ -567,8 +567,19 @@ static unsigned chooser_evict(struct placement *placement, struct frames *frames
     return count;
 }
 
+static const char *chooser_choice(const struct placement *placement)
+{
+    static const char *const names[ARMS] = {
+        [ARM_LRU] = "lru",          [ARM_S3_FIFO] = "s3-fifo",  [ARM_LIRS_1] = "lirs-1",
+        [ARM_LIRS_10] = "lirs-10", [ARM_LIRS_30] = "lirs-30", [ARM_LIRS_60] = "lirs-60",
+    };
+
+    return names[((const struct chooser *)placement_memory_const(placement))->arm];
+}
+
 const struct placement_ops placement_arms = {
     .name = "arms",
+    .choice = chooser_choice,
     .bytes = chooser_bytes,
     .init = chooser_init,
     .resized = chooser_resized,

@@ -278,6 +278,19 @@ static uint64_t reads_of(size_t first, size_t pages)
     return node_stats().prefetched_pages - before;
 }
 
+static void figures_check(void)
+{
+    struct dsm_stats stats = node_stats();
+
+    CHECK(strcmp(stats.policy, "segmented-fifo") == 0 && stats.policy_choice[0] == '\0');
+    CHECK(stats.hard_faults == stats.faults[DSM_FROM_NVME].count && stats.hard_faults > 0);
+    CHECK(stats.prefetch_late <= stats.prefetch_hits);
+    CHECK(stats.predictions[DSM_PREDICTOR_STREAMS].used > 0);
+    CHECK(stats.predictions[DSM_PREDICTOR_STREAMS].proposed >= stats.predictions[DSM_PREDICTOR_STREAMS].used);
+    CHECK_IS(stats.predictions[DSM_PREDICTOR_HINTS].proposed, 0);
+    CHECK(strcmp(dsm_predictor_name(DSM_PREDICTOR_TEMPORAL), "temporal") == 0);
+}
+
 /* What is said is followed, bytes stay right, and a new block in the same place knows nothing of it. */
 static void advised_work(enum dsm_kind wanted)
 {
@@ -289,6 +302,7 @@ static void advised_work(enum dsm_kind wanted)
         page_fill(page_of_area(page), page, 0);
     ahead = reads_of(0, part);
     CHECK(ahead > part / 2);
+    figures_check();
     CHECK_OK(dsm_advise(area, pages * DSM_PAGE_BYTES, DSM_ADVISE_RANDOM));
     CHECK(reads_of(part, part) == 0);
     CHECK_OK(dsm_advise(page_of_area(0), 64 * DSM_PAGE_BYTES, DSM_ADVISE_NORMAL));

@@ -324,6 +324,8 @@ static void a_cold_page_leaves_next(void **state)
     assert_int_equal(evict(fixture, 1), 1);
     assert_int_equal(fixture->frame_of[cold], UINT32_MAX);
     assert_int_equal(evict(fixture, 64), 64); /* the lists are whole */
+    assert_string_equal(placement_policy(fixture->placement), "arms");
+    assert_true(strlen(placement_choice(fixture->placement)) > 0);
     fixture_free(fixture);
 }
 
