@@ -55,8 +55,10 @@ const struct placement_ops *pager_policy_of(const char *name)
 
 static void frame_put(struct pager *pager, struct page_entry *entry)
 {
-    if (pager_note(pager, entry)->limbo != 0)
+    if (pager_note(pager, entry)->limbo != 0) {
         pager_limbo_clear(pager, frames_page(pager->frames, (struct frame_id){entry->place}), 1);
+        pager_limbo_flush(pager);
+    }
     *pager_note(pager, entry) = (struct frame_note){.clean_slot = UINT32_MAX};
     frames_put(pager->frames, (struct frame_id){entry->place});
 }

@@ -659,6 +659,7 @@ unsigned pager_evict_some(struct pager *pager, unsigned wanted)
     gone += clean_leave(pager, &clean);
     if (batch.count > 0)
         gone += batch_move(pager, &batch, target);
+    pager_limbo_flush(pager);
     /* Limbo is full of pages that have nowhere to go: behind them may be copies that can be dropped. */
     if (gone == 0 && count > 0)
         unmap_some(pager);

@@ -73,6 +73,11 @@ struct demotion {
     bool cancelled[PAGER_BATCH];
 };
 
+/* Consecutive places of limbo. */
+struct places {
+    uint32_t first, count;
+};
+
 /* A message that waits for bytes that are being read. */
 struct pending_send {
     struct message message;
@@ -150,6 +155,7 @@ struct pager {
     void *limbo; /* private pages that are not mapped: limbo_places pages; NULL: there is none */
     bool *limbo_taken;
     uint32_t limbo_places, limbo_cursor;
+    struct places limbo_emptied; /* their pages have left, their memory goes with the next pager_limbo_flush() */
     struct page_id *fresh; /* a ring of PAGER_FRESH_MAX first pages of unregistered private extents */
     unsigned fresh_first, fresh_count;
 
@@ -260,9 +266,14 @@ unsigned pager_limbo_enter(struct pager *pager, const struct frame_id *frames, u
 int pager_limbo_rescue(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write);
 void *pager_limbo_address(const struct pager *pager, uint32_t place);
 uint32_t pager_limbo_place(struct pager *pager, struct page_id page); /* shared pages have none */
-void pager_limbo_clear(struct pager *pager, struct page_id first, unsigned count); /* pages with consecutive places */
 /* Bytes of private pages into places; the caller makes the pages WHERE_LIMBO. Returns how many; 0: there is no room. */
 unsigned pager_limbo_fill(struct pager *pager, const struct frame_id *frames, unsigned count, const void *bytes);
+/*
+ * Pages with consecutive places, whose bytes are not needed there any more: the caller gives them another `where`,
+ * before anything else can look. The memory is given back by pager_limbo_flush(), before the shard goes on.
+ */
+void pager_limbo_clear(struct pager *pager, struct page_id first, unsigned count);
+void pager_limbo_flush(struct pager *pager);
 
 /* pager_demote.c */
 void pager_demote_some(struct pager *pager);

@@ -58,6 +58,7 @@ static unsigned places_take(struct pager *pager, unsigned wanted, uint32_t *ret_
     uint32_t in_play = pager->wanted_frames / LIMBO_SHARE + 2 * PAGER_BATCH;
     unsigned count = 0;
 
+    ASSERT(pager->limbo_emptied.count == 0); /* it may span free places */
     if (in_play > pager->limbo_places)
         in_play = pager->limbo_places;
     for (unsigned looked = 0; looked < SEARCH_MAX; looked++, pager->limbo_cursor++) {
@@ -125,14 +126,37 @@ static void places_put(struct pager *pager, uint32_t place, unsigned count)
     mmu_staging_clear(pager->mmu, pager_limbo_address(pager, place), 0, count);
 }
 
-/* The caller gives the pages another `where`, before anything else can look. */
+void pager_limbo_flush(struct pager *pager)
+{
+    struct places *emptied = &pager->limbo_emptied;
+
+    if (emptied->count > 0)
+        places_put(pager, emptied->first, emptied->count);
+    emptied->count = 0;
+}
+
+/* Do the places from `first` up to `end` hold nothing? */
+static bool places_are_free(const struct pager *pager, uint32_t first, uint32_t end)
+{
+    return first <= end && end - first <= PAGER_BATCH && !memchr(&pager->limbo_taken[first], true, end - first);
+}
+
+/*
+ * A call of the kernel for each page would be a flush of all processors for each. Pages mostly leave in the order in
+ * which they came, so their places lie side by side, but for those whose pages were rescued.
+ */
 void pager_limbo_clear(struct pager *pager, struct page_id first, unsigned count)
 {
     uint32_t place = pager_limbo_place(pager, first);
+    struct places *emptied = &pager->limbo_emptied;
 
     for (unsigned i = 0; i < count; i++)
         pager_note(pager, pager_entry(pager, page_of(first.index + i)))->limbo = 0;
-    places_put(pager, place, count);
+    if (emptied->count > 0 && !places_are_free(pager, emptied->first + emptied->count, place))
+        pager_limbo_flush(pager);
+    if (emptied->count == 0)
+        emptied->first = place;
+    emptied->count = place + count - emptied->first;
 }
 
 /* A clean page is copied, to be mapped read-only; another one goes back as it is. */
