@@ -5,7 +5,8 @@
  *
  *   bench_pattern SET_MIB ORDER [THREADS [store [text]]]
  *
- * ORDER is sequential, strided (every 16th page, then those behind them) or random. Fills the block, reads all of it
+ * ORDER is sequential, strided (every 16th page, then those behind them), random, or list: each page says which comes
+ * next, all of them once around in no order. Fills the block, reads all of it
  * once, so that what is not in memory has a copy where it went, and says "ready". Then, for each line of its input that
  * names a number of seconds: touches for so long, as `store` writes, and says how many pages a second.
  *
@@ -30,6 +31,7 @@ enum order {
     SEQUENTIAL,
     STRIDED,
     RANDOM,
+    LIST,
 };
 
 static struct {
@@ -74,6 +76,27 @@ static void page_fill(size_t page, struct random *random)
     memcpy(bytes, &page, sizeof(page));
 }
 
+/* One ring of all pages (Sattolo's shuffle). */
+static void pages_link(struct random *random)
+{
+    size_t *next = malloc(set.pages_count * sizeof(*next));
+
+    if (next == NULL)
+        exit(1);
+    for (size_t page = 0; page < set.pages_count; page++)
+        next[page] = page;
+    for (size_t page = set.pages_count; page-- > 1;) {
+        size_t other = random_below(random, (uint32_t)page);
+        size_t kept = next[page];
+
+        next[page] = next[other];
+        next[other] = kept;
+    }
+    for (size_t page = 0; page < set.pages_count; page++)
+        memcpy(set.memory + page * PAGE_BYTES + 2 * sizeof(*next), &next[page], sizeof(*next));
+    free(next);
+}
+
 static void page_touch(size_t page)
 {
     volatile size_t *number = (volatile size_t *)(void *)(set.memory + page * PAGE_BYTES);
@@ -97,6 +120,9 @@ static size_t walk(struct walker *walker)
         return at;
     case STRIDED:
         walker->at = at + STRIDE < set.pages_count ? at + STRIDE : (at + 1) % STRIDE;
+        return at;
+    case LIST:
+        memcpy(&walker->at, set.memory + at * PAGE_BYTES + 2 * sizeof(at), sizeof(at));
         return at;
     case RANDOM:
         break;
@@ -140,11 +166,11 @@ static double measure(double time_s)
 static void set_parse(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr, "usage: bench_pattern SET_MIB sequential|strided|random [THREADS [store|load [text]]]\n");
+        fprintf(stderr, "usage: bench_pattern SET_MIB sequential|strided|random|list [THREADS [store|load [text]]]\n");
         exit(2);
     }
     set.pages_count = strtoul(argv[1], NULL, 10) << (20 - 12);
-    set.order = argv[2][0] == 'r' ? RANDOM : argv[2][1] == 'e' ? SEQUENTIAL : STRIDED;
+    set.order = argv[2][0] == 'r' ? RANDOM : argv[2][0] == 'l' ? LIST : argv[2][1] == 'e' ? SEQUENTIAL : STRIDED;
     set.threads_count = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 1;
     set.is_store = argc > 4 && strcmp(argv[4], "store") == 0;
     set.is_text = argc > 5 && strcmp(argv[5], "text") == 0;
@@ -163,6 +189,8 @@ int main(int argc, char **argv)
         return 1;
     for (size_t page = 0; page < set.pages_count; page++)
         page_fill(page, &random);
+    if (set.order == LIST)
+        pages_link(&random);
     for (size_t page = 0; page < set.pages_count; page++)
         page_touch(page);
     for (unsigned i = 0; i < set.threads_count; i++)

@@ -215,6 +215,8 @@ int mmu_put_back(struct mmu *mmu, struct page_id page, void *staging) MUST_USE;
  */
 int mmu_staging_create(struct mmu *mmu, unsigned pages_count, void **ret_staging) MUST_USE;
 void mmu_staging_clear(struct mmu *mmu, void *staging, unsigned first, unsigned pages_count);
+/* Bytes for pages that are to be put back from there, as if they had been taken out. Needs MOVE. 0 or -errno. */
+int mmu_staging_fill(struct mmu *mmu, void *staging, const void *bytes, unsigned pages_count) MUST_USE;
 
 /*
  * Every touch of the page raises SIGBUS from now on, threads that wait included; its bytes are given up. Private pages:

@@ -397,3 +397,18 @@ void mmu_staging_clear(struct mmu *mmu, void *staging, unsigned first, unsigned 
         result = madvise((uint8_t *)staging + run_bytes(first), run_bytes(pages_count), MADV_DONTNEED);
     ASSERT(result == 0); /* else the next move there would find it occupied */
 }
+
+int mmu_staging_fill(struct mmu *mmu, void *staging, const void *bytes, unsigned pages_count)
+{
+    unsigned done = 0;
+    int error = 0;
+
+    ASSERT(mmu->features.has_move);
+    while (done < pages_count && error == 0)
+        done += stage(mmu, (uint8_t *)staging + run_bytes(done), (const uint8_t *)bytes + run_bytes(done),
+                      pages_count - done, &error);
+    if (done == pages_count)
+        return 0;
+    mmu_staging_clear(mmu, staging, 0, pages_count);
+    return error_set(-error, "fill %u pages of staging: %s", pages_count, strerror(error));
+}

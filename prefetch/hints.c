@@ -113,26 +113,79 @@ static void region_remove(struct hints *hints, uint32_t at)
         hints->regions[i] = hints->regions[i + 1];
 }
 
-static int region_add(struct hints *hints, const struct region *region)
+/* Before region `at`. false: there is no room. */
+static bool region_insert(struct hints *hints, uint32_t at, const struct region *region)
 {
     if (hints->regions_count == PREFETCH_REGIONS_MAX)
-        return -ENOSPC;
-    hints->regions[hints->regions_count++] = *region;
-    return 0;
+        return false;
+    for (uint32_t i = hints->regions_count++; i > at; i--)
+        hints->regions[i] = hints->regions[i - 1];
+    hints->regions[at] = *region;
+    return true;
 }
 
+static int region_add(struct hints *hints, const struct region *region)
+{
+    return region_insert(hints, hints->regions_count, region) ? 0 : -ENOSPC;
+}
+
+/* What is left of region `at` without [first, end): nothing, one end of it, or both. A strided walk goes whole. */
+static void region_cut(struct hints *hints, uint32_t at, uint64_t first, uint64_t end)
+{
+    struct region *region = &hints->regions[at];
+    struct region behind = *region;
+    uint64_t region_end = region->first + region->count;
+
+    if (region->is_order && region->stride != 1 && region->stride != -1) {
+        region_remove(hints, at);
+        return;
+    }
+    behind.first = end;
+    behind.count = region_end > end ? region_end - end : 0;
+    region->count = first > region->first ? first - region->first : 0;
+    if (region->count == 0 && behind.count == 0) {
+        region_remove(hints, at);
+    } else if (region->count == 0) {
+        *region = behind;
+    } else if (behind.count > 0 && !region_insert(hints, region->stride < 0 ? at : at + 1, &behind)) {
+        if (behind.count > region->count) /* no room for both ends */
+            *region = behind;
+    }
+}
+
+static void regions_cut(struct hints *hints, uint64_t first, uint64_t end, bool is_order)
+{
+    for (uint32_t i = hints->regions_count; i-- > 0;) {
+        const struct region *old = &hints->regions[i];
+
+        if (old->is_order == is_order && old->first < end && first < old->first + old->count)
+            region_cut(hints, i, first, end);
+    }
+}
+
+/* Programs advise what they map piece by piece: neighbours that were told the same are one. */
+static bool region_join(struct hints *hints, const struct region *region)
+{
+    for (uint32_t i = 0; i < hints->regions_count; i++) {
+        struct region *old = &hints->regions[i];
+
+        if (old->is_order || old->advice != region->advice ||
+            (old->first + old->count != region->first && region->first + region->count != old->first))
+            continue;
+        old->first = old->first < region->first ? old->first : region->first;
+        old->count += region->count;
+        return true;
+    }
+    return false;
+}
+
+/* Regions of advice do not overlap: what was said before of these pages is cut out. */
 int hints_advise(struct hints *hints, struct page_id first, uint64_t pages_count, enum prefetch_advice advice)
 {
     const struct region region = {.first = first.index, .count = pages_count, .advice = (uint8_t)advice};
 
-    for (uint32_t i = hints->regions_count; i-- > 0;) {
-        const struct region *old = &hints->regions[i];
-
-        if (!old->is_order && old->first - region.first < region.count &&
-            old->first + old->count <= region.first + region.count)
-            region_remove(hints, i); /* the new one hides it */
-    }
-    return region_add(hints, &region);
+    regions_cut(hints, first.index, first.index + pages_count, false);
+    return advice == PREFETCH_NORMAL || region_join(hints, &region) ? 0 : region_add(hints, &region);
 }
 
 int hints_order(struct hints *hints, struct page_id first, uint64_t pages_count, int32_t stride)
@@ -142,10 +195,6 @@ int hints_order(struct hints *hints, struct page_id first, uint64_t pages_count,
 
 void hints_forget(struct hints *hints, struct page_id first, uint64_t pages_count)
 {
-    for (uint32_t i = hints->regions_count; i-- > 0;) {
-        const struct region *old = &hints->regions[i];
-
-        if (old->first - first.index < pages_count && old->first + old->count <= first.index + pages_count)
-            region_remove(hints, i);
-    }
+    regions_cut(hints, first.index, first.index + pages_count, false);
+    regions_cut(hints, first.index, first.index + pages_count, true);
 }

@@ -110,7 +110,7 @@ int MUST_USE prefetch_advise(struct prefetch *prefetch, struct page_id first, ui
                              enum prefetch_advice advice);
 /* One more range of pages that will be walked after those named before; the walk may be repeated. -ENOSPC as above. */
 int MUST_USE prefetch_order(struct prefetch *prefetch, struct page_id first, uint64_t pages_count, int32_t stride);
-/* The pages were freed, or will be walked in another order. */
+/* The pages were freed, or will be walked in another order: advice and walks. Of a walk with steps all is forgotten. */
 void prefetch_forget(struct prefetch *prefetch, struct page_id first, uint64_t pages_count);
 
 /* ---- what it did ----------------------------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 #define TIERMESH_RUNTIME_BROKER_H
 
 #include "base/types.h"
+#include "prefetch/prefetch.h"
 #include "runtime/stats.h"
 #include "tiermesh/dsm.h"
 
@@ -40,7 +41,8 @@ struct account_stats {
     uint64_t tier_pages[DSM_TIERS];
     uint64_t tier_budget_pages[DSM_TIERS]; /* 0: there is no such tier */
     uint64_t metadata_bytes;
-    uint64_t prefetch_used; /* predicted pages that were touched */
+    struct prefetch_counters prefetch;
+    char policy[DSM_POLICY_BYTES], policy_choice[DSM_POLICY_BYTES];
     uint64_t limit_changes; /* budgets changed while running */
     struct stats pager;
 };

@@ -21,6 +21,7 @@ enum option_kind {
     OPTION_NUMBER,
     OPTION_SWITCH, /* on, off */
     OPTION_TEXT,
+    OPTION_WORDS, /* some of the choices, with commas between; bit i: the choice number i */
 };
 
 struct option_row {
@@ -60,6 +61,8 @@ static const struct option_row options[] = {
     ROW("spin_us", OPTION_NUMBER, spin_ns, "0", NULL, "spin of the event loop before it blocks, us"),
     ROW("requests", OPTION_NUMBER, requests_max, "256", NULL, "page requests in flight"),
     ROW("prefetch", OPTION_NUMBER, prefetch_pages, "128", NULL, "pages read ahead at most; 0 for none"),
+    ROW("prefetch.predictors", OPTION_WORDS, prefetch_predictors, "streams,hints,around",
+        "streams temporal signature hints around", "what says which pages to read ahead (docs/PREFETCH.md)"),
     ROW("fault_around", OPTION_NUMBER, fault_around_pages, "1", NULL, "pages brought with an unpredicted fault"),
     ROW("cpu", OPTION_NUMBER, cpu, "0", NULL, "processor of the shard, counted from 1; 0 for any"),
     ROW("preload.malloc_threshold", OPTION_SIZE, preload_malloc_threshold_bytes, "0", NULL,
@@ -213,6 +216,41 @@ static int parse_scaled(const struct option_row *row, const char *value, uint64_
     return 0;
 }
 
+static bool choice_find(const char *choices, const char *word, size_t length, unsigned *ret_number)
+{
+    unsigned number = 0;
+
+    for (const char *at = choices; *at != '\0'; number++) {
+        size_t size = strcspn(at, " ");
+
+        if (size == length && memcmp(at, word, size) == 0) {
+            *ret_number = number;
+            return true;
+        }
+        at += size + (at[size] == ' ');
+    }
+    return false;
+}
+
+static int parse_words(const struct option_row *row, const char *value, uint64_t *ret_bits)
+{
+    uint64_t bits = 0;
+
+    for (const char *at = value;;) {
+        size_t length = strcspn(at, ",");
+        unsigned number;
+
+        if (!choice_find(row->choices, at, length, &number))
+            return -EINVAL;
+        bits |= (uint64_t)1 << number;
+        if (at[length] == '\0')
+            break;
+        at += length + 1;
+    }
+    *ret_bits = bits;
+    return 0;
+}
+
 static int row_parse(struct dsm_config *config, const struct option_row *row, const char *value)
 {
     void *field = (char *)config + row->offset;
@@ -234,6 +272,8 @@ static int row_parse(struct dsm_config *config, const struct option_row *row, co
             return -EINVAL;
         snprintf(field, row->size_bytes, "%s", value);
         return 0;
+    case OPTION_WORDS:
+        return parse_words(row, value, field);
     }
     return -EINVAL;
 }
@@ -244,7 +284,7 @@ static const char *kind_text(const struct option_row *row)
         [OPTION_SIZE] = "a size such as 512M",   [OPTION_ZMEM] = "a size such as 512M, or 1% to 90% of option ddr",
         [OPTION_TIME] = "milliseconds",          [OPTION_TIER] = "SIZE:DIRECTORY such as 4G:/scratch, or 0",
         [OPTION_SWITCH] = "on or off",           [OPTION_NUMBER] = "a number",
-        [OPTION_TEXT] = "a short text",
+        [OPTION_TEXT] = "a short text",          [OPTION_WORDS] = "",
     };
 
     return row->choices != NULL ? row->choices : texts[row->kind];
@@ -257,7 +297,8 @@ int config_set(struct dsm_config *config, const char *name, const char *value)
     if (row == NULL)
         return error_set(-ENOENT, "no option is named '%s'; did you mean '%s'?", name, row_suggest(name));
     if (row_parse(config, row, value) != 0)
-        return error_set(-EINVAL, "option %s cannot be '%s': it takes %s", name, value, kind_text(row));
+        return error_set(-EINVAL, "option %s cannot be '%s': it takes %s%s", name, value, kind_text(row),
+                         row->kind == OPTION_WORDS ? ", with commas between" : "");
     return 0;
 }
 

@@ -37,6 +37,7 @@ struct dsm_config {
     uint64_t spin_ns;
     uint64_t requests_max;
     uint64_t prefetch_pages;
+    uint64_t prefetch_predictors; /* 1 << enum prefetch_predictor each */
     uint64_t fault_around_pages;
     uint64_t cpu;                /* the shard's processor + 1; 0: any */
     uint64_t preload_malloc_threshold_bytes;

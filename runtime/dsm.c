@@ -5,6 +5,7 @@
 #include "tiermesh/dsm.h"
 #include "base/error.h"
 #include "base/os.h"
+#include "runtime/advise.h"
 #include "runtime/locks.h"
 #include "runtime/memory.h"
 #include "runtime/pins.h"
@@ -216,6 +217,7 @@ API int dsm_free(void *memory)
 
     if (error != 0 || memory == NULL)
         return error;
+    advise_freed(node, memory);
     return memory_free(node, memory);
 }
 
@@ -645,6 +647,19 @@ API int dsm_prefetch(const void *address, size_t size_bytes)
     if (error == 0)
         transfer_ask(node, address, size_bytes, ACCESS_READ, true);
     return error;
+}
+
+API int dsm_advise(void *address, size_t size_bytes, enum dsm_advice advice)
+{
+    struct node *node = NULL;
+    int error = enter_range(address, size_bytes, false, &node);
+
+    if (error != 0)
+        return error;
+    if ((unsigned)advice > DSM_ADVISE_WALK)
+        return error_set(-EINVAL, "advice cannot be %d", (int)advice);
+    error = advise_range(node, address, size_bytes, advice);
+    return error == -ENOSPC ? error_set(error, "too many ranges are advised already; take some back by NORMAL") : error;
 }
 
 API int dsm_pin(void *address, size_t size_bytes, int writable, uint64_t timeout_ns)

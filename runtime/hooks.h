@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tiermesh/dsm.h"
+
 /* ---- start ------------------------------------------------------------------------------------------------------ */
 
 /*
@@ -86,8 +88,8 @@ int hooks_discard(void *address, size_t size_bytes);
  */
 int hooks_keep(void *address, size_t size_bytes);
 
-/* Bring the pages near without waiting (MADV_WILLNEED). A hint. */
-int hooks_prefetch(void *address, size_t size_bytes);
+/* As dsm_advise(), which is followed as far as there is room: never an error but for holes (-ENOMEM). */
+int hooks_advise(void *address, size_t size_bytes, enum dsm_advice advice);
 
 /* The child of a fork sees zeroes there (MADV_WIPEONFORK), or again what the parent has. */
 int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe);

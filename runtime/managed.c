@@ -345,11 +345,12 @@ int hooks_keep(void *address, size_t size_bytes)
     }
 }
 
-int hooks_prefetch(void *address, size_t size_bytes)
+int hooks_advise(void *address, size_t size_bytes, enum dsm_advice advice)
 {
-    struct order order = order_of(run_prefetch, address, size_bytes);
+    struct order order = order_of(run_advise, address, size_bytes);
 
-    return managed_is_running() ? managed_call(&order) : 0;
+    order.flags = (int)advice;
+    return managed_call(&order);
 }
 
 void hooks_settle_affinity(void)

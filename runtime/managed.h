@@ -5,6 +5,7 @@
  *
  *   managed.c        opening, orders, and what needs no shard
  *   managed_map.c    what an order does to mappings
+ *   managed_advise.c what the program said of its memory before the shard ran
  *   managed_fork.c   the way through a fork
  *   private_shard.c  the shard's thread: faults, eviction, orders
  *
@@ -91,6 +92,13 @@ struct private_shard {
     char start_text[512];
 };
 
+/* Of pages that the kernel still fills. */
+struct early_advice {
+    uint64_t first, end;
+    enum dsm_advice advice;
+};
+#define EARLY_ADVICE_MAX 64
+
 struct managed {
     struct dsm_config config;
     uint64_t budget_bytes[TIERS]; /* at start: what the machine leaves of what was asked for */
@@ -105,6 +113,9 @@ struct managed {
     uint8_t *extents; /* enum extent_state */
     uint64_t charged_extents;           /* FRESH ones, before the shard runs */
     uint64_t managed_pages, kept_pages; /* handed out and accessible, in ranges of these kinds */
+
+    struct early_advice advice[EARLY_ADVICE_MAX]; /* before the shard runs */
+    unsigned advice_count;
 
     struct private_shard shard;
 };
@@ -140,7 +151,7 @@ int run_unmap(struct managed *managed, struct order *order);
 int run_protect(struct managed *managed, struct order *order);
 int run_discard(struct managed *managed, struct order *order);
 int run_keep(struct managed *managed, struct order *order);
-int run_prefetch(struct managed *managed, struct order *order);
+int run_advise(struct managed *managed, struct order *order);
 int run_wipe(struct managed *managed, struct order *order);
 int run_leave(struct managed *managed, struct order *order);
 /* Starts the shard when what is handed out, and what is about to be, is near the budget. With the mutex. */
@@ -149,6 +160,11 @@ void managed_start_if_near(struct managed *managed, uint64_t more_pages);
 int managed_runs(void *context, struct page_id first, struct page_run runs[PAGER_EXTENT_RUNS_MAX]);
 /* All that is registered here is registered with the child's descriptor; what is wiped on fork is forgotten. */
 int managed_enter_child(struct managed *managed) MUST_USE;
+
+/* managed_advise.c; with the mutex, before the shard runs */
+void managed_advice_keep(struct managed *managed, uint64_t first, uint64_t end, enum dsm_advice advice);
+void managed_advice_forget(struct managed *managed, uint64_t first, uint64_t end);
+void managed_advice_hand_over(struct managed *managed); /* to the pager, which is there now */
 
 /* private_shard.c */
 int private_shard_start(struct managed *managed) MUST_USE; /* with the mutex */

@@ -243,8 +243,12 @@ static int pages_clear(struct managed *managed, uint64_t first, uint64_t end)
 {
     void *address = address_of(managed, first);
 
-    if (managed_is_running())
+    if (managed_is_running()) {
+        pager_advice_forget(managed->shard.pager, page_of(first), end - first);
         pager_private_forget(managed->shard.pager, page_of(first), end - first);
+    } else {
+        managed_advice_forget(managed, first, end);
+    }
     if (mmap(address, bytes_of(first, end), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
              0) != address)
         return -ENOMEM;
@@ -449,17 +453,22 @@ int run_keep(struct managed *managed, struct order *order)
     return parts_visit(managed, order, part_keep);
 }
 
-static int part_prefetch(struct managed *managed, struct range part, const struct order *order)
+/* A hint that finds no room is not an error of the program's. */
+static int part_advise(struct managed *managed, struct range part, const struct order *order)
 {
-    (void)order;
-    if (part.state.kind == HOOKS_MANAGED && managed->extents[part.first / EXTENT_PAGES] == EXTENT_REGISTERED)
-        pager_private_bring(managed->shard.pager, page_of(part.first), part.end - part.first);
+    uint64_t count = part.end - part.first;
+    enum dsm_advice advice = (enum dsm_advice)order->flags;
+
+    if (part.state.kind == HOOKS_MANAGED && managed_is_running())
+        pager_advise(managed->shard.pager, page_of(part.first), count, advice);
+    else if (part.state.kind == HOOKS_MANAGED)
+        managed_advice_keep(managed, part.first, part.end, advice);
     return 0;
 }
 
-int run_prefetch(struct managed *managed, struct order *order)
+int run_advise(struct managed *managed, struct order *order)
 {
-    return range_is_valid(managed, order) && managed_is_running() ? parts_visit(managed, order, part_prefetch) : 0;
+    return range_is_valid(managed, order) ? parts_visit(managed, order, part_advise) : 0;
 }
 
 static int part_wipe(struct managed *managed, struct range part, const struct order *order)

@@ -98,6 +98,7 @@ struct node {
     struct fault_wait waits[FAULT_WAITS_MAX];
     uint16_t waits_hash[FAULT_WAITS_MAX];
     uint16_t waits_free;
+    _Atomic(bool) has_advice; /* ever: see advise.c */
     unsigned prefetches; /* remote prefetches in flight */
     uint64_t messages_sent, messages_received, bytes_sent, bytes_received;
     struct loop_call unpin_call;

@@ -8,9 +8,12 @@
 #include "runtime/pager_internal.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define HISTORY_MIN 4096u
+#define HISTORY_MAX (1u << 22)
 #define AHEAD_PAGES 32 /* of a stream, read in one transfer */
 
 struct page_entry *pager_entry(struct pager *pager, struct page_id page)
@@ -62,12 +65,14 @@ static void frame_put(struct pager *pager, struct page_entry *entry)
 
 void pager_frame_put(struct pager *pager, struct page_entry *entry)
 {
+    pager_ahead_forgotten(pager, (struct frame_id){entry->place});
     placement_forgotten(pager->placement, pager->frames, (struct frame_id){entry->place});
     frame_put(pager, entry);
 }
 
 void pager_frame_left(struct pager *pager, struct page_entry *entry)
 {
+    pager_ahead_left(pager, (struct frame_id){entry->place});
     placement_evicted(pager->placement, pager->frames, (struct frame_id){entry->place});
     frame_put(pager, entry);
 }
@@ -297,6 +302,7 @@ static void poison_lift(struct pager *pager, struct page_id page)
 void pager_forget(struct pager *pager, struct page_id first)
 {
     ASSERT(first.index % EXTENT_PAGES == 0);
+    pager_advice_forget(pager, first, EXTENT_PAGES);
     if (table_find(pager->pages, first) == NULL)
         return; /* never touched here */
     for (uint64_t i = 0; i < EXTENT_PAGES; i++) {
@@ -549,14 +555,29 @@ static int frames_create(struct pager *pager)
     return 0;
 }
 
-/* Temporal and signature predictors want each of their pages' first touch seen, which this pager cannot show yet. */
+/* A walk over four times what fits can be replayed. */
+static uint32_t history_entries(const struct pager *pager)
+{
+    uint32_t entries = HISTORY_MIN;
+
+    while (entries < HISTORY_MAX && entries / 4 < pager->config.ddr_bytes / PAGE_BYTES)
+        entries *= 2;
+    return entries;
+}
+
+/* Temporal and signature predictors want each of their pages' first touch seen: it takes limbo. */
 static struct prefetch_config prefetch_config_of(const struct pager *pager)
 {
+    const uint32_t watching = 1u << PREFETCH_TEMPORAL | 1u << PREFETCH_SIGNATURE;
+    uint64_t wanted = pager->config.prefetch_predictors != 0 ? pager->config.prefetch_predictors : PREFETCH_ALL;
+    uint32_t predictors = (uint32_t)wanted & (mmu_features(pager->mmu)->has_move ? PREFETCH_ALL : ~watching);
+
     return (struct prefetch_config){
-        .depth_max = (uint32_t)pager->config.prefetch_pages,
+        .depth_max = predictors != 0 ? (uint32_t)pager->config.prefetch_pages : 0,
         .ahead_min = AHEAD_PAGES,
         .fault_around = (uint32_t)pager->config.fault_around_pages,
-        .predictors = 1u << PREFETCH_STREAMS | 1u << PREFETCH_HINTS | 1u << PREFETCH_AROUND,
+        .predictors = predictors,
+        .history_entries = (predictors >> PREFETCH_TEMPORAL & 1) != 0 ? history_entries(pager) : 0,
     };
 }
 
@@ -645,6 +666,12 @@ struct stats *pager_stats(struct pager *pager)
 void pager_prefetch_counters(struct pager *pager, struct prefetch_counters *ret_counters)
 {
     prefetch_counters_get(pager->prefetch, ret_counters);
+}
+
+void pager_policy(const struct pager *pager, char policy[DSM_POLICY_BYTES], char choice[DSM_POLICY_BYTES])
+{
+    snprintf(policy, DSM_POLICY_BYTES, "%s", placement_policy(pager->placement));
+    snprintf(choice, DSM_POLICY_BYTES, "%s", placement_choice(pager->placement));
 }
 
 /* Tables are reserved whole and charged as touched: frames in use, and slots in use. */

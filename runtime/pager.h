@@ -64,6 +64,7 @@ struct pager_config {
     uint64_t ddr_max_bytes; /* what pager_limit() may ask for later; less than ddr_bytes: no more than that */
     uint32_t zmem_percent;  /* of the DDR budget: what zmem takes of it at most; 0: it has a budget of its own */
     uint64_t prefetch_pages, fault_around_pages;
+    uint64_t prefetch_predictors; /* 1 << enum prefetch_predictor each; 0: all */
     struct loop *loop;
     struct mmu *mmu;
     const struct mmu_window *window;
@@ -86,6 +87,8 @@ void pager_destroy(struct pager *pager);
 bool pager_is_transferring(const struct pager *pager);
 struct stats *pager_stats(struct pager *pager);
 void pager_prefetch_counters(struct pager *pager, struct prefetch_counters *ret_counters);
+/* Who says which pages leave, and what it chose; each fits into DSM_POLICY_BYTES. */
+void pager_policy(const struct pager *pager, char policy[DSM_POLICY_BYTES], char choice[DSM_POLICY_BYTES]);
 void pager_tier_pages(struct pager *pager, uint64_t pages[TIERS]);
 uint64_t pager_metadata_bytes(const struct pager *pager);
 
@@ -102,6 +105,15 @@ void pager_touched(struct pager *pager, enum dsm_source source, struct page_id p
 
 /* What the predictors expect after a fault on a page whose bytes are on another node. */
 void pager_predict(struct pager *pager, struct page_id page, uint32_t thread, struct prefetch_plan *ret_plan);
+
+/* ---- what the application says --------------------------------------------------------------------------------- */
+
+/* As dsm_advise(), of pages that are managed; others are passed over, but advice on them is kept. 0, -ENOSPC. */
+int pager_advise(struct pager *pager, struct page_id first, uint64_t pages_count, enum dsm_advice advice);
+/* The pages were freed. */
+void pager_advice_forget(struct pager *pager, struct page_id first, uint64_t pages_count);
+/* How many pages DSM_ADVISE_WILL_NEED brings of so many. */
+uint64_t pager_need_limit(const struct pager *pager, uint64_t pages_count);
 
 /* ---- what the protocol asks (coherence/env.h) ------------------------------------------------------------------ */
 
@@ -157,8 +169,6 @@ void pager_private_forget(struct pager *pager, struct page_id first, uint64_t pa
  */
 int pager_private_keep(struct pager *pager, struct page_id first, uint64_t pages_count) MUST_USE;
 void pager_private_kept_set(struct pager *pager, uint64_t pages_count);
-/* Bring the first pages of the run near, as far as there is room. */
-void pager_private_bring(struct pager *pager, struct page_id first, uint64_t pages_count);
 
 /* In a forked child, after mmu_reopen() and all registrations, before the loop runs. */
 void pager_private_enter_child(struct pager *pager);

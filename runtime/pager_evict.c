@@ -77,7 +77,7 @@ static unsigned mapped_run(struct pager *pager, const struct frame_id *frames, u
 }
 
 /* Consecutive pages together: the cost of a call is mostly the flush. Returns how many were dealt with. */
-static unsigned unmap_run(struct pager *pager, const struct frame_id *frames, unsigned count)
+unsigned pager_unmap_run(struct pager *pager, const struct frame_id *frames, unsigned count)
 {
     bool is_mapped = page_where(frame_entry(pager, frames[0])) == WHERE_MAPPED;
     unsigned run;
@@ -123,7 +123,7 @@ static void unmap_some(struct pager *pager, unsigned wanted)
 
     count = newest_keep(pager, frames, count);
     for (unsigned i = 0; i < count;)
-        i += unmap_run(pager, &frames[i], count - i);
+        i += pager_unmap_run(pager, &frames[i], count - i);
 }
 
 /* ---- pages that need no copy ----------------------------------------------------------------------------------- */
@@ -741,6 +741,8 @@ void pager_balance(struct pager *pager)
     if (pager->is_shrinking)
         pager_budget_follow(pager);
     pager_demote_some(pager);
+    if (pager->needs_count > 0)
+        pager_needs_follow(pager);
     if (pager->is_starved || pager->atomics_count > 0)
         waiters_retry(pager);
     if (pager->stalls_count > 0)

@@ -36,7 +36,9 @@ void pager_frame_attach(struct pager *pager, struct page_entry *entry, struct fr
     ASSERT(!page_is_in_memory(entry)); /* a page has one frame */
     page_set_where(entry, where, frame.index);
     placement_inserted(pager->placement, pager->frames, frame, prefetched);
-    if (where == WHERE_LIMBO)
+    if (prefetched)
+        pager_ahead_placed(pager, frame, where == WHERE_LIMBO ? AHEAD_SEEN : AHEAD_BLIND);
+    else if (where == WHERE_LIMBO)
         frames_push_tail(pager->frames, frame, FRAME_LIMBO);
 }
 
@@ -100,7 +102,7 @@ static int limbo_serve(struct pager *pager, struct page_id page, struct page_ent
     pager->notes[frame.index].eviction = 0;
     page_set_where(entry, WHERE_MAPPED, frame.index);
     page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
-    placement_soft_hit(pager->placement, pager->frames, frame);
+    pager_soft_hit(pager, frame);
     return mmu_continue(pager->mmu, page, 1, writable);
 }
 
@@ -118,7 +120,7 @@ static int leaving_private_serve(struct pager *pager, struct page_id page, struc
     note->eviction = 0;
     page_set_where(entry, WHERE_MAPPED, frame.index);
     page_word_change(entry, 0, WORD_WRITABLE);
-    placement_soft_hit(pager->placement, pager->frames, frame);
+    pager_soft_hit(pager, frame);
     return mmu_copy(pager->mmu, page, 1, bytes + i * PAGE_BYTES, true);
 }
 
@@ -126,13 +128,13 @@ static int leaving_private_serve(struct pager *pager, struct page_id page, struc
 
 /* The page is published when its bytes are there: from then on threads may pin it and copy. */
 static int frame_settle(struct pager *pager, struct page_entry *entry, struct frame_id frame, enum page_where where,
-                        bool writable, int error)
+                        bool writable, bool prefetched, int error)
 {
     if (error != 0) {
         frames_put(pager->frames, frame);
         return error;
     }
-    pager_frame_attach(pager, entry, frame, where, false);
+    pager_frame_attach(pager, entry, frame, where, prefetched);
     page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
     return 0;
 }
@@ -147,27 +149,39 @@ static int zero_serve(struct pager *pager, struct page_id page, struct page_entr
         return 0;
     if (!pager_frame_take(pager, page, &frame))
         return -ENOMEM;
-    return frame_settle(pager, entry, frame, WHERE_MAPPED, writable, mmu_zero(pager->mmu, page, 1, writable));
+    return frame_settle(pager, entry, frame, WHERE_MAPPED, writable, false,
+                        mmu_zero(pager->mmu, page, 1, writable));
+}
+
+/* Consecutive pages that have frames, unmapped. Returns how many; 0: no room in limbo, or refused. */
+static unsigned place_unmapped(struct pager *pager, struct page_id first, const struct frame_id *frames, unsigned count,
+                               const void *bytes)
+{
+    if (!pager_is_shared(pager, first))
+        return pager_limbo_fill(pager, frames, count, bytes);
+    return mmu_shared_write(pager->window, first, 0, bytes, count * PAGE_BYTES) == 0 ? count : 0;
 }
 
 /* Shared bytes for which no thread of this node has rights now stay unmapped. */
 static int place_bytes(struct pager *pager, struct page_id page, struct page_entry *entry, const void *bytes,
-                       bool is_write)
+                       enum placing placing)
 {
-    bool writable = pager_want_writable(pager, entry, is_write);
+    bool writable = pager_want_writable(pager, entry, placing == PLACE_WRITE);
     struct frame_id frame;
 
     if (!pager_frame_take(pager, page, &frame))
         return -ENOMEM;
     if (page_rights(entry) == ACCESS_NONE)
-        return frame_settle(pager, entry, frame, WHERE_LIMBO, false,
+        return frame_settle(pager, entry, frame, WHERE_LIMBO, false, false,
                             mmu_shared_write(pager->window, page, 0, bytes, PAGE_BYTES));
-    return frame_settle(pager, entry, frame, WHERE_MAPPED, writable,
+    if (placing == PLACE_SEEN && place_unmapped(pager, page, &frame, 1, bytes) == 1)
+        return frame_settle(pager, entry, frame, WHERE_LIMBO, false, true, 0);
+    return frame_settle(pager, entry, frame, WHERE_MAPPED, writable, placing >= PLACE_BLIND,
                         mmu_copy(pager->mmu, page, 1, bytes, writable));
 }
 
 /* CXL memory, or zmem through a buffer: at once. */
-static int near_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
+int pager_near_serve(struct pager *pager, struct page_id page, struct page_entry *entry, enum placing placing)
 {
     enum tier_kind tier = pager_tier_of(page_where(entry));
     uint32_t slot = entry->place;
@@ -176,7 +190,7 @@ static int near_serve(struct pager *pager, struct page_id page, struct page_entr
 
     if (bytes == NULL)
         return -EBADMSG;
-    error = place_bytes(pager, page, entry, bytes, is_write);
+    error = place_bytes(pager, page, entry, bytes, placing);
     if (error == 0) {
         pager_slot_put(pager, tier, slot);
         pager->stats.moves[tier][DSM_TIER_DDR]++;
@@ -195,7 +209,7 @@ static struct fill *fill_find_free(struct pager *pager)
 }
 
 /* How many pages from `first` on lie in consecutive NVMe slots, `limit` at most. */
-static unsigned run_length(struct pager *pager, struct page_id first, unsigned limit)
+unsigned pager_run_length(struct pager *pager, struct page_id first, unsigned limit)
 {
     struct page_entry *entry = table_find(pager->pages, first);
     uint32_t slot;
@@ -215,7 +229,7 @@ static unsigned run_length(struct pager *pager, struct page_id first, unsigned l
 static void fill_done(struct tier_transfer *transfer, int result);
 
 /* false: no fill or buffer is free now. */
-static bool fill_run(struct pager *pager, struct page_id first, unsigned pages_count,
+bool pager_fill_run(struct pager *pager, struct page_id first, unsigned pages_count,
                      const struct stalled_fault *fault, const struct prefetch_run *run)
 {
     struct fill *fill = fill_find_free(pager);
@@ -231,6 +245,7 @@ static bool fill_run(struct pager *pager, struct page_id first, unsigned pages_c
         .demanded = fault != NULL ? fault->page : PAGE_NONE,
         .start_ns = fault != NULL ? fault->start_ns : 0,
         .trigger = run != NULL && run->count > 0 ? run->trigger : PAGE_NONE,
+        .is_watched = run != NULL && run->is_watched,
         .is_write = fault != NULL && fault->is_write,
     };
     fill->transfer = (struct tier_transfer){
@@ -245,122 +260,6 @@ static bool fill_run(struct pager *pager, struct page_id first, unsigned pages_c
     pager->tier_pages[TIER_NVME] -= pages_count;
     tier_transfer_start(pager->config.tiers[TIER_NVME], &fill->transfer);
     return true;
-}
-
-/* Frames that prefetch may take now; the rest is for demand and replies. */
-unsigned pager_prefetch_room(const struct pager *pager)
-{
-    uint32_t kept = pager->marks.reserve + (pager->budget_frames / 64 < 64 ? pager->budget_frames / 64 : 64);
-    uint32_t used = pager_frames_used(pager) + kept;
-
-    return used < pager->budget_frames ? pager->budget_frames - used : 0;
-}
-
-/* How many pages from this one on can be brought now, or need not be; 0: only demand may have what room is left. */
-static unsigned prefetch_some(struct pager *pager, const struct prefetch_run *run, struct page_id page, unsigned limit)
-{
-    struct page_entry *entry = table_find(pager->pages, page);
-    enum page_where where = entry == NULL ? WHERE_NOWHERE : page_where(entry);
-    unsigned room = pager_prefetch_room(pager);
-    unsigned length = 1;
-
-    if (room == 0)
-        return 0;
-    if (where == WHERE_NVME) {
-        length = run_length(pager, page, run->stride == 1 ? limit : 1);
-        length = length < PAGER_RUN_MAX ? length : PAGER_RUN_MAX;
-        length = length < room ? length : room;
-        if (!fill_run(pager, page, length, NULL, run))
-            return 0;
-        pager->stats.prefetched_pages += length;
-    } else if (pager_where_is_near(where) && page_rights(entry) != ACCESS_NONE) {
-        if (near_serve(pager, page, entry, false) != 0)
-            return 0;
-        pager->stats.prefetched_pages++;
-    }
-    return length;
-}
-
-/* true: all of the run is here or on its way. */
-static bool run_start(struct pager *pager, const struct prefetch_run *run)
-{
-    uint32_t i = 0;
-
-    while (i < run->count) {
-        struct page_id page = page_of(run->first.index + (uint64_t)((int64_t)i * run->stride));
-        unsigned length = prefetch_some(pager, run, page, run->count - i);
-
-        if (length == 0) {
-            prefetch_cut(pager->prefetch, run, i);
-            return false;
-        }
-        i += length;
-    }
-    return true;
-}
-
-/* Nothing is brought of the runs from this one on. */
-static void plan_cut(struct pager *pager, const struct prefetch_plan *plan, uint32_t from)
-{
-    for (uint32_t i = from; i < plan->runs_count; i++)
-        prefetch_cut(pager->prefetch, &plan->runs[i], 0);
-}
-
-/* Pages that the predictors proposed, wherever they are now. */
-void pager_prefetch_start(struct pager *pager, const struct prefetch_plan *plan)
-{
-    uint32_t i = 0;
-
-    while (i < plan->runs_count && run_start(pager, &plan->runs[i]))
-        i++;
-    plan_cut(pager, plan, i + 1);
-}
-
-/* The page could be fetched: it has bytes, and they are neither in memory nor on their way. */
-static bool page_is_absent(const void *context, struct page_id page)
-{
-    struct pager *pager = (struct pager *)(uintptr_t)context;
-    struct page_entry *entry = table_find(pager->pages, page);
-
-    if (entry == NULL || page_rights(entry) == ACCESS_NONE)
-        return pager_is_shared(pager, page);
-    return page_where(entry) == WHERE_NVME || pager_where_is_near(page_where(entry));
-}
-
-static uint32_t pages_under_way(const struct pager *pager)
-{
-    uint32_t count = 0;
-
-    for (unsigned i = 0; i < PAGER_FILLS_MAX; i++)
-        if (!pager->fills[i].is_parked)
-            count += pager->fills[i].pages_count;
-    return count;
-}
-
-static void predict(struct pager *pager, struct page_id page, uint32_t thread, bool was_prefetched,
-                    struct prefetch_plan *ret_plan)
-{
-    const struct prefetch_view view = {page_is_absent, pager, pages_under_way(pager)};
-
-    ret_plan->runs_count = 0;
-    if (thread != 0)
-        prefetch_fault(pager->prefetch, page, thread, was_prefetched, &view, ret_plan);
-}
-
-void pager_predict(struct pager *pager, struct page_id page, uint32_t thread, struct prefetch_plan *ret_plan)
-{
-    predict(pager, page, thread, false, ret_plan);
-}
-
-/* The first touch of a page that was brought ahead. */
-static void predicted_touch(struct pager *pager, const struct stalled_fault *fault, bool is_late)
-{
-    struct prefetch_plan plan;
-
-    prefetch_used(pager->prefetch, fault->page, is_late);
-    pager->stats.prefetch_hits++;
-    predict(pager, fault->page, fault->thread, true, &plan);
-    pager_prefetch_start(pager, &plan);
 }
 
 /*
@@ -378,10 +277,10 @@ void pager_fill_start(struct pager *pager, struct page_id page, const struct sta
     if (plan.runs_count > 0 && run->stride == 1 && run->first.index == page.index + 1) {
         length = run->count + 1 < FIRST_READ_PAGES ? run->count + 1 : FIRST_READ_PAGES;
         length = length < pager_prefetch_room(pager) ? length : pager_prefetch_room(pager);
-        length = run_length(pager, page, length > 0 ? length : 1);
+        length = pager_run_length(pager, page, length > 0 ? length : 1);
     }
-    if (!fill_run(pager, page, length, fault, plan.runs_count > 0 ? run : NULL)) {
-        plan_cut(pager, &plan, 0);
+    if (!pager_fill_run(pager, page, length, fault, plan.runs_count > 0 ? run : NULL)) {
+        pager_plan_cut(pager, &plan, 0);
         if (fault != NULL)
             pager_stall(pager, fault);
         else
@@ -438,7 +337,7 @@ static int fill_place(struct pager *pager, struct fill *fill, unsigned i, bool k
     page_set_where(entry, WHERE_NOWHERE, 0);
     keep = keep && !is_write;
     page_word_change(entry, 0, keep ? WORD_CLEAN : 0); /* so that it is mapped read-only */
-    error = place_bytes(pager, page, entry, fill_bytes(fill, i), is_write);
+    error = place_bytes(pager, page, entry, fill_bytes(fill, i), is_write ? PLACE_WRITE : PLACE_READ);
     if (error != 0) {
         page_word_change(entry, WORD_CLEAN, 0);
         pager_slot_set(pager, entry, TIER_NVME, slot);
@@ -459,10 +358,17 @@ static bool fill_keeps(const struct fill *fill, struct page_id page)
     return fill->keeps_slots && !pager_guess_writes(fill->pager, page);
 }
 
-/* How many pages of a fill, from one on, can be mapped in one call of the kernel; a frame is taken for each. */
+/* The page stays unmapped, so that its first touch is seen. */
+static bool fill_sees(const struct fill *fill, unsigned i)
+{
+    return fill->is_watched && !fill->touched[i] && !page_is(page_of(fill->first.index + i), fill->demanded);
+}
+
+/* How many pages of a fill, from one on, can be placed in one call of the kernel; a frame is taken for each. */
 static unsigned run_frames(struct pager *pager, struct fill *fill, unsigned from, unsigned end, bool keep,
                            struct frame_id *frames)
 {
+    bool is_seen = fill_sees(fill, from);
     unsigned count = 0;
 
     while (from + count < end && !fill->cancelled[from + count]) {
@@ -470,46 +376,53 @@ static unsigned run_frames(struct pager *pager, struct fill *fill, unsigned from
         enum access access = page_rights(pager_entry(pager, page));
 
         if (page_is(page, fill->trigger) || (fill->is_write && page_is(page, fill->demanded)) ||
-            access < (keep ? ACCESS_READ : ACCESS_WRITE) || fill_keeps(fill, page) != keep ||
-            !pager_frame_take(pager, page, &frames[count]))
+            fill_sees(fill, from + count) != is_seen || access < (keep ? ACCESS_READ : ACCESS_WRITE) ||
+            fill_keeps(fill, page) != keep || !pager_frame_take(pager, page, &frames[count]))
             break;
         count++;
     }
     return count;
 }
 
-/* The page is mapped. Before it can be pinned: nobody may write it while the slot is kept. */
+/* The page is placed. Before it can be pinned: nobody may write it while the slot is kept. */
 static void run_page_placed(struct pager *pager, struct page_id page, struct frame_id frame, uint32_t slot, bool keep,
-                            bool prefetched)
+                            enum page_where where, bool prefetched)
 {
     struct page_entry *entry = pager_entry(pager, page);
 
-    page_word_change(entry, 0, keep ? WORD_CLEAN : WORD_WRITABLE);
+    page_word_change(entry, 0, keep ? WORD_CLEAN : where == WHERE_MAPPED ? WORD_WRITABLE : 0);
     if (keep) {
         pager->notes[frame.index].clean_slot = slot;
         pager_guess_kept(pager, page);
     }
-    pager_frame_attach(pager, entry, frame, WHERE_MAPPED, prefetched);
+    pager_frame_attach(pager, entry, frame, where, prefetched);
     if (!keep)
         tier_put(pager->config.tiers[TIER_NVME], (struct tier_slot){slot});
 }
 
-/* A run of pages that are all mapped read-only (their slots are kept), or all writable. Returns how many. */
+/*
+ * A run of pages whose slots are all kept, or none, and that are all mapped, or none. Returns how many; 0: one by one.
+ */
 static unsigned fill_place_run(struct pager *pager, struct fill *fill, unsigned from, unsigned end, bool keep)
 {
+    struct page_id first = page_of(fill->first.index + from);
     struct frame_id frames[PAGER_RUN_MAX];
-    unsigned count = run_frames(pager, fill, from, end, keep, frames);
+    bool is_seen = fill_sees(fill, from);
+    unsigned taken = run_frames(pager, fill, from, end, keep, frames);
+    unsigned count = taken;
 
-    if (count == 0)
+    if (taken == 0)
         return 0;
-    if (mmu_copy(pager->mmu, page_of(fill->first.index + from), count, fill_bytes(fill, from), !keep) != 0) {
-        while (count > 0)
-            frames_put(pager->frames, frames[--count]);
-        return 0;
-    }
+    if (is_seen)
+        count = place_unmapped(pager, first, frames, taken, fill_bytes(fill, from));
+    else if (mmu_copy(pager->mmu, first, taken, fill_bytes(fill, from), !keep) != 0)
+        count = 0;
+    while (taken > count)
+        frames_put(pager->frames, frames[--taken]);
     for (unsigned i = 0; i < count; i++)
-        run_page_placed(pager, page_of(fill->first.index + from + i), frames[i],
-                        fill->transfer.first.index + from + i, keep, from + i > 0);
+        run_page_placed(pager, page_of(first.index + i), frames[i], fill->transfer.first.index + from + i, keep,
+                        is_seen ? WHERE_LIMBO : WHERE_MAPPED,
+                        is_seen || !(fill->touched[from + i] || page_is(page_of(first.index + i), fill->demanded)));
     pager->stats.moves[DSM_TIER_NVME][DSM_TIER_DDR] += count;
     return count;
 }
@@ -545,6 +458,8 @@ static bool fill_park(struct pager *pager, struct fill *fill, unsigned i)
     if (memory == NULL)
         return false;
     memcpy(memory, fill_bytes(fill, i), PAGE_BYTES);
+    fill->spoken = fill->pages_count - 1;
+    pager->unused_frames += fill->spoken;
     fill->first = fill->trigger;
     fill->transfer.first.index += i;
     fill->transfer.memory = memory;
@@ -563,7 +478,7 @@ static void unpark_oldest(struct pager *pager)
         if (fill->pages_count == 0 || !fill->is_parked)
             continue;
         prefetch_wasted(pager->prefetch, fill->first);
-        pager->stats.prefetch_unused++;
+        pager->stats.prefetch_unused += 1 + fill->spoken;
         pager_unpark(pager, fill, NULL);
         return;
     }
@@ -601,6 +516,8 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
 
     fill->is_parked = false;
     pager->parked_count--;
+    pager->unused_frames -= fill->spoken;
+    pager->stats.prefetch_hits += fault != NULL && fault->thread != 0 ? fill->spoken : 0;
     fill->trigger = PAGE_NONE;
     fill->demanded = fault != NULL ? page : PAGE_NONE;
     fill->is_write = fault != NULL && fault->is_write;
@@ -609,7 +526,7 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
     fill->pages_count = 0;
     tier_buffers_put(pager->buffers, memory, 1);
     if (fault != NULL && fault->thread != 0)
-        predicted_touch(pager, fault, false);
+        pager_predicted_touch(pager, fault, false);
 }
 
 /* Something in the run could not be read: find out which, one page at a time. */
@@ -632,7 +549,7 @@ static void fill_retry_singly(struct pager *pager, struct fill *fill)
 
         if (fill->cancelled[i] || page_where(pager_entry(pager, page)) != WHERE_NVME)
             continue;
-        if (!fill_run(pager, page, 1, page_is(page, fill->demanded) ? &fault : NULL, NULL)) {
+        if (!pager_fill_run(pager, page, 1, page_is(page, fill->demanded) ? &fault : NULL, NULL)) {
             mmu_wake(pager->mmu, page, 1);
             pager->is_starved = true;
         }
@@ -683,13 +600,24 @@ static void fill_done(struct tier_transfer *transfer, int result)
 static void join_fill(struct pager *pager, struct page_entry *entry, const struct stalled_fault *fault)
 {
     struct fill *fill = &pager->fills[entry->place];
+    bool is_first;
 
-    if (fault == NULL || !page_is(fill->demanded, PAGE_NONE))
+    if (fault == NULL)
         return;
-    fill->demanded = fault->page;
-    fill->start_ns = fault->start_ns;
-    fill->is_write = fault->is_write;
-    predicted_touch(pager, fault, true);
+    is_first = page_is(fill->demanded, PAGE_NONE);
+    if (fill->is_watched) {
+        bool *touched = &fill->touched[fault->page.index - fill->first.index];
+
+        is_first = fault->thread != 0 && !*touched && !page_is(fill->demanded, fault->page);
+        *touched = true;
+    }
+    if (page_is(fill->demanded, PAGE_NONE)) {
+        fill->demanded = fault->page;
+        fill->start_ns = fault->start_ns;
+        fill->is_write = fault->is_write;
+    }
+    if (is_first)
+        pager_predicted_touch(pager, fault, true);
 }
 
 static int serve_in_memory(struct pager *pager, struct page_entry *entry, struct page_id page, bool is_write)
@@ -715,6 +643,7 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
     enum page_where where = page_where(entry);
     enum dsm_source source = DSM_FROM_DDR;
     bool is_write = fault != NULL && fault->is_write;
+    bool is_ahead = fault != NULL && fault->thread != 0 && pager_ahead_is_seen(pager, entry);
     int error;
 
     if (where == WHERE_FILLING) {
@@ -740,7 +669,7 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
     }
     if (pager_where_is_near(where)) {
         source = where == WHERE_CXL ? DSM_FROM_CXL : DSM_FROM_ZMEM;
-        error = near_serve(pager, page, entry, is_write);
+        error = pager_near_serve(pager, page, entry, is_write ? PLACE_WRITE : PLACE_READ);
     } else if (where == WHERE_NOWHERE) {
         source = DSM_FROM_ZERO;
         error = zero_serve(pager, page, entry);
@@ -757,6 +686,8 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
         return false;
     }
     record(pager, source, fault);
+    if (is_ahead)
+        pager_predicted_touch(pager, fault, false);
     if (pager_where_is_near(where) && fault != NULL) {
         struct prefetch_plan plan;
 

@@ -18,6 +18,14 @@ struct frame_note {
     uint32_t clean_slot; /* UINT32_MAX: none */
     uint32_t limbo;      /* place there + 1, of a private page in limbo; 0: none */
     uint8_t eviction;    /* index + 1 while LEAVING */
+    uint8_t ahead;       /* enum ahead */
+};
+
+/* Of a page in memory: nobody has asked for it yet. */
+enum ahead {
+    AHEAD_NONE = 0,
+    AHEAD_SEEN = 1, /* not mapped: its first touch will be seen */
+    AHEAD_BLIND = 2 /* mapped at once, or unmapped since then */
 };
 
 /* One read of consecutive slots into a buffer. Pages that left FILLING meanwhile are marked cancelled. */
@@ -29,10 +37,13 @@ struct fill {
     uint64_t start_ns;    /* of the fault that waits for the demanded page */
     struct page_id demanded; /* PAGE_NONE: nobody waits */
     struct page_id trigger;  /* of a predicted run: stays in the buffer until touched; PAGE_NONE: none */
+    bool is_watched;  /* nobody's pages stay unmapped, so that their first touch is seen */
+    unsigned spoken;  /* parked: pages that were mapped with it, for which the trigger speaks */
     bool is_write;
     bool keeps_slots; /* the pages are mapped read-only, as far as they are not expected to be written */
     bool is_parked; /* read, and only the trigger is left: its touch tells that the run was worth it */
     bool cancelled[PAGER_RUN_MAX];
+    bool touched[PAGER_RUN_MAX]; /* of a watched fill: somebody waits */
 };
 
 /* One write of a batch of leaving pages. Pages that came back meanwhile are told by their frame's note. */
@@ -87,6 +98,12 @@ struct stalled_fault {
 struct guess {
     uint8_t kept, written;
 };
+
+/* Pages that are wanted soon: those from `next` on were not asked for yet. */
+struct need {
+    uint64_t next, end;
+};
+#define PAGER_NEEDS_MAX 16
 
 /* Rights that go down as soon as the page's pins end. */
 struct revoke {
@@ -148,6 +165,9 @@ struct pager {
 
     struct guess guesses[PAGER_GUESSES];
     struct prefetch *prefetch;
+    uint32_t unused_frames; /* of pages that were brought ahead and not touched, as far as touches are seen */
+    struct need needs[PAGER_NEEDS_MAX]; /* a ring */
+    unsigned needs_first, needs_count;
     struct stats stats;
     struct record *record; /* NULL: nobody wants a trace */
 };
@@ -183,9 +203,38 @@ void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_f
 bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_fault *fault);
 void pager_stall(struct pager *pager, const struct stalled_fault *fault);
 uint32_t pager_frames_used(const struct pager *pager);
-unsigned pager_prefetch_room(const struct pager *pager);
-void pager_prefetch_start(struct pager *pager, const struct prefetch_plan *plan);
+/* false: no fill or buffer is free now. run: what it is a part of; NULL: of nothing that was predicted. */
+bool pager_fill_run(struct pager *pager, struct page_id first, unsigned pages_count, const struct stalled_fault *fault,
+                    const struct prefetch_run *run);
+/* How many pages from `first` on lie in consecutive NVMe slots, `limit` at most. */
+unsigned pager_run_length(struct pager *pager, struct page_id first, unsigned limit);
+/* For whom a page comes. */
+enum placing {
+    PLACE_READ,
+    PLACE_WRITE,
+    PLACE_BLIND, /* nobody yet: mapped, */
+    PLACE_SEEN,  /* or unmapped, so that its first touch is seen */
+};
+int pager_near_serve(struct pager *pager, struct page_id page, struct page_entry *entry, enum placing placing);
 int pager_private_register_some(struct pager *pager);
+
+/* pager_ahead.c */
+unsigned pager_prefetch_room(const struct pager *pager); /* frames; the rest is for demand and replies */
+uint32_t pager_run_start(struct pager *pager, const struct prefetch_run *run); /* how much of it is here or comes */
+void pager_prefetch_start(struct pager *pager, const struct prefetch_plan *plan);
+void pager_plan_cut(struct pager *pager, const struct prefetch_plan *plan, uint32_t from);
+/* The first touch of a page that was brought ahead. */
+void pager_predicted_touch(struct pager *pager, const struct stalled_fault *fault, bool is_late);
+
+void pager_ahead_placed(struct pager *pager, struct frame_id frame, enum ahead ahead);
+bool pager_ahead_is_seen(struct pager *pager, const struct page_entry *entry); /* this touch is the first */
+/* A touch of a page in limbo, the page left for a lower tier, or it is not this node's any more. */
+void pager_soft_hit(struct pager *pager, struct frame_id frame);
+void pager_ahead_left(struct pager *pager, struct frame_id frame);
+void pager_ahead_forgotten(struct pager *pager, struct frame_id frame);
+
+/* pager_advise.c */
+void pager_needs_follow(struct pager *pager);
 
 /* pager_new.c */
 unsigned pager_new_run(struct pager *pager, struct page_id page);
@@ -206,6 +255,11 @@ uint64_t pager_shrink_deadline_ns(const struct pager *pager);
 
 /* pager_evict.c */
 unsigned pager_evict_some(struct pager *pager, unsigned wanted);
+/*
+ * Pages in memory that are consecutive, or else the first of them, are unmapped onto FRAME_LIMBO; what cannot be goes
+ * to the tail of its list. Returns how many were dealt with.
+ */
+unsigned pager_unmap_run(struct pager *pager, const struct frame_id *frames, unsigned count);
 /* Private pages out of their places. Returns how many; the next one is pinned or shared by fork. */
 unsigned pager_take_out(struct pager *pager, struct page_id first, unsigned count, void *staging);
 
@@ -218,6 +272,8 @@ unsigned pager_limbo_enter(struct pager *pager, const struct frame_id *frames, u
 int pager_limbo_rescue(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write);
 void *pager_limbo_address(const struct pager *pager, uint32_t place);
 uint32_t pager_limbo_place(struct pager *pager, struct page_id page); /* shared pages have none */
+/* Bytes of private pages into places; the caller makes the pages WHERE_LIMBO. Returns how many; 0: there is no room. */
+unsigned pager_limbo_fill(struct pager *pager, const struct frame_id *frames, unsigned count, const void *bytes);
 /*
  * Pages with consecutive places, whose bytes are not needed there any more: the caller gives them another `where`,
  * before anything else can look. The memory is given back by pager_limbo_flush(), before the shard goes on.

@@ -106,6 +106,20 @@ unsigned pager_limbo_enter(struct pager *pager, const struct frame_id *frames, u
     return moved + 1;
 }
 
+unsigned pager_limbo_fill(struct pager *pager, const struct frame_id *frames, unsigned count, const void *bytes)
+{
+    uint32_t place = 0;
+    unsigned places = pager->limbo != NULL ? places_take(pager, count, &place) : 0;
+
+    if (places == 0 || mmu_staging_fill(pager->mmu, pager_limbo_address(pager, place), bytes, places) != 0)
+        return 0;
+    for (unsigned i = 0; i < places; i++) {
+        pager->limbo_taken[place + i] = true;
+        pager->notes[frames[i].index].limbo = place + i + 1;
+    }
+    return places;
+}
+
 static void places_put(struct pager *pager, uint32_t place, unsigned count)
 {
     memset(&pager->limbo_taken[place], false, count);
@@ -167,6 +181,6 @@ int pager_limbo_rescue(struct pager *pager, struct page_id page, struct page_ent
         places_put(pager, place, 1);
     page_set_where(entry, WHERE_MAPPED, frame.index);
     page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
-    placement_soft_hit(pager->placement, pager->frames, frame);
+    pager_soft_hit(pager, frame);
     return 0;
 }

@@ -165,6 +165,7 @@ void pager_private_give(struct pager *pager, struct page_id first, uint64_t page
     for (uint64_t at = 0; at < pages_count; at += EXTENT_PAGES) {
         struct page_id extent = page_of(first.index + at);
 
+        pager_advice_forget(pager, extent, EXTENT_PAGES);
         if (!pager_private_uncharge(pager, extent)) {
             pager_forget(pager, extent);
             if (mmu_unregister(pager->mmu, extent, EXTENT_PAGES) != 0)
@@ -256,15 +257,6 @@ int pager_private_keep(struct pager *pager, struct page_id first, uint64_t pages
 void pager_private_kept_set(struct pager *pager, uint64_t pages_count)
 {
     pager->kept_pages = pages_count;
-}
-
-void pager_private_bring(struct pager *pager, struct page_id first, uint64_t pages_count)
-{
-    uint32_t count = pages_count < PAGER_RUN_MAX ? (uint32_t)pages_count : PAGER_RUN_MAX;
-    const struct prefetch_plan plan = {
-        .runs_count = 1, .runs = {{.first = first, .trigger = PAGE_NONE, .count = count, .stride = 1}}};
-
-    pager_prefetch_start(pager, &plan);
 }
 
 /* ---- fork ------------------------------------------------------------------------------------------------------ */

@@ -173,10 +173,9 @@ static void publish(struct private_shard *shard, uint64_t now_ns, enum account_s
         .limit_changes = shard->limit_changes,
         .pager = *pager_stats(shard->pager),
     };
-    struct prefetch_counters counters;
 
-    pager_prefetch_counters(shard->pager, &counters);
-    stats.prefetch_used = stats.pager.prefetch_hits + counters.used;
+    pager_prefetch_counters(shard->pager, &stats.prefetch);
+    pager_policy(shard->pager, stats.policy, stats.policy_choice);
     pager_tier_pages(shard->pager, stats.tier_pages);
     pager_budget_pages(shard->pager, stats.tier_budget_pages);
     broker_publish(shard->broker, state, &stats);
@@ -280,6 +279,7 @@ static int pager_make(struct private_shard *shard)
         .zmem_percent = (uint32_t)managed_context.config.zmem_percent,
         .policy = pager_policy_of(managed_context.config.policy),
         .prefetch_pages = managed_context.config.prefetch_pages,
+        .prefetch_predictors = managed_context.config.prefetch_predictors,
         .fault_around_pages = managed_context.config.fault_around_pages,
         .loop = shard->loop,
         .mmu = shard->mmu,
@@ -331,6 +331,7 @@ static void extents_hand_over(struct private_shard *shard)
         left--;
     }
     pager_private_kept_set(shard->pager, managed_context.kept_pages);
+    managed_advice_hand_over(&managed_context);
 }
 
 static int shard_open(struct private_shard *shard)

@@ -27,6 +27,15 @@ API const char *dsm_source_name(enum dsm_source source)
     return (unsigned)source < DSM_SOURCES ? names[source] : "?";
 }
 
+_Static_assert((int)DSM_PREDICTORS == (int)PREFETCH_PREDICTORS, "the same in the same order");
+
+API const char *dsm_predictor_name(enum dsm_predictor predictor)
+{
+    static const char *const names[DSM_PREDICTORS] = {"streams", "temporal", "signature", "hints", "around"};
+
+    return (unsigned)predictor < DSM_PREDICTORS ? names[predictor] : "?";
+}
+
 static uint64_t metadata_bytes(struct node *node)
 {
     return pager_metadata_bytes(node->pager) + table_bytes(node->homes) + memory_metadata_bytes(node->memory);
@@ -63,10 +72,18 @@ static void gather_pager(struct node *node, struct dsm_stats *stats)
     stats->dropped_pages = pager->dropped_pages;
     stats->invalidations = pager->invalidations;
     stats->prefetched_pages = pager->prefetched_pages;
-    stats->prefetch_hits = pager->prefetch_hits + prefetch.used;
+    stats->prefetch_hits = pager->prefetch_hits;
     stats->prefetch_unused = pager->prefetch_unused;
     stats->poisoned_pages = pager->poisoned_pages;
     stats->pinned_pages = pager->pinned_pages;
+    stats->soft_faults = pager->soft_faults;
+    stats->hard_faults = stats_hard_faults(pager);
+    stats->prefetch_late = prefetch.late;
+    stats->prefetch_price = prefetch.polluted;
+    for (int i = 0; i < DSM_PREDICTORS; i++)
+        stats->predictions[i] =
+            (struct dsm_prediction){prefetch.issued_by[i], prefetch.used_by[i], prefetch.wasted_by[i]};
+    pager_policy(node->pager, stats->policy, stats->policy_choice);
 }
 
 static void run_stats(struct request *request)

@@ -65,6 +65,7 @@ static int memory_open(struct node *node)
         .zmem_percent = (uint32_t)node->config.zmem_percent,
         .policy = pager_policy_of(node->config.policy),
         .prefetch_pages = node->config.prefetch_pages,
+        .prefetch_predictors = node->config.prefetch_predictors,
         .fault_around_pages = node->config.fault_around_pages,
         .loop = node->loop,
         .window = &node->window,

@@ -57,3 +57,13 @@ struct dsm_latency histogram_summary(const struct histogram *histogram)
         .max_ns = histogram->max_ns,
     };
 }
+
+uint64_t stats_hard_faults(const struct stats *stats)
+{
+    const enum dsm_source sources[] = {DSM_FROM_CXL, DSM_FROM_ZMEM, DSM_FROM_NVME, DSM_FROM_REMOTE};
+    uint64_t count = 0;
+
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
+        count += stats->faults[sources[i]].count;
+    return count;
+}

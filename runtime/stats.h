@@ -28,10 +28,14 @@ struct stats {
     uint64_t dropped_pages;
     uint64_t invalidations;
     uint64_t prefetched_pages, prefetch_hits, prefetch_unused;
+    uint64_t soft_faults; /* the page was here, in limbo */
     uint64_t poisoned_pages;
     uint64_t pinned_pages;
     uint64_t stalled_faults;
     uint64_t stalled_ns; /* these waited so long for room, which is part of what their sources count */
 };
+
+/* Faults whose bytes had to come from elsewhere. */
+uint64_t stats_hard_faults(const struct stats *stats);
 
 #endif

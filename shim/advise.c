@@ -38,20 +38,22 @@ static long advise_ours(const struct stretch *part, int advice)
     case MADV_DONTNEED_LOCKED:
         return hooks_discard(part->at, part->size);
     case MADV_COLD:
-    case MADV_PAGEOUT: /* the shard sees by itself what is not used; the kernel's swap must not take what it counts */
-        return is_locked(part) ? -EINVAL : 0;
+    case MADV_PAGEOUT: /* the kernel's swap must not take what the shard counts */
+        return is_locked(part) ? -EINVAL : hooks_advise(part->at, part->size, DSM_ADVISE_COLD);
     case MADV_WILLNEED:
-        hooks_prefetch(part->at, part->size);
-        return 0;
+        return hooks_advise(part->at, part->size, DSM_ADVISE_WILL_NEED);
+    case MADV_NORMAL:
+        return hooks_advise(part->at, part->size, DSM_ADVISE_NORMAL);
+    case MADV_RANDOM:
+        return hooks_advise(part->at, part->size, DSM_ADVISE_RANDOM);
+    case MADV_SEQUENTIAL:
+        return hooks_advise(part->at, part->size, DSM_ADVISE_SEQUENTIAL);
     case MADV_WIPEONFORK:
     case MADV_KEEPONFORK:
         return hooks_wipe_on_fork(part->at, part->size, advice == MADV_WIPEONFORK);
     case MADV_DONTFORK:
     case MADV_DOFORK:
         return hooks_leave_on_fork(part->at, part->size, advice == MADV_DONTFORK);
-    case MADV_NORMAL:
-    case MADV_RANDOM:
-    case MADV_SEQUENTIAL:
     case MADV_MERGEABLE: /* a merged page could not be moved */
     case MADV_UNMERGEABLE:
         return 0;

@@ -129,6 +129,22 @@ void frames_push_tail(struct frames *frames, struct frame_id frame, enum frame_l
     list_append(frames, frame.index, list);
 }
 
+void frames_push_head(struct frames *frames, struct frame_id frame, enum frame_list list)
+{
+    struct ends *ends = &frames->lists[list];
+    struct entry *entry = &frames->entries[frame.index];
+
+    frames_push_tail(frames, frame, list);
+    if (ends->head == frame.index)
+        return;
+    ends->tail = entry->previous;
+    frames->entries[ends->tail].next = UINT32_MAX;
+    entry->previous = UINT32_MAX;
+    entry->next = ends->head;
+    frames->entries[ends->head].previous = frame.index;
+    ends->head = frame.index;
+}
+
 struct frame_id frames_head(const struct frames *frames, enum frame_list list)
 {
     ASSERT(list > FRAME_FREE && list < FRAME_LISTS);

@@ -41,6 +41,7 @@ bool frames_is_past(const struct frames *frames, struct frame_id frame);
 enum frame_list frames_list(const struct frames *frames, struct frame_id frame);
 /* From any list to any list, FRAME_FREE excepted: that is what take and put are for. */
 void frames_push_tail(struct frames *frames, struct frame_id frame, enum frame_list list);
+void frames_push_head(struct frames *frames, struct frame_id frame, enum frame_list list);
 /* FRAME_NONE: the list is empty, or the frame is its last. FRAME_FREE has no order to walk. */
 struct frame_id frames_head(const struct frames *frames, enum frame_list list);
 struct frame_id frames_next(const struct frames *frames, struct frame_id frame);

@@ -32,6 +32,16 @@ void placement_init(struct placement *placement, const struct placement_ops *ops
         ops->init(placement, frames_table);
 }
 
+const char *placement_policy(const struct placement *placement)
+{
+    return placement->ops->name;
+}
+
+const char *placement_choice(const struct placement *placement)
+{
+    return placement->ops->choice != NULL ? placement->ops->choice(placement) : "";
+}
+
 uint32_t placement_frames_max(const struct placement *placement)
 {
     return placement->frames_max;
@@ -63,6 +73,12 @@ void placement_inserted(struct placement *placement, struct frames *frames, stru
 void placement_soft_hit(struct placement *placement, struct frames *frames, struct frame_id frame)
 {
     placement->ops->soft_hit(placement, frames, frame);
+}
+
+void placement_chilled(struct placement *placement, struct frames *frames, struct frame_id frame)
+{
+    ASSERT(frames_list(frames, frame) == FRAME_LIMBO);
+    placement->ops->chilled(placement, frames, frame);
 }
 
 void placement_evicted(struct placement *placement, const struct frames *frames, struct frame_id frame)

@@ -44,9 +44,13 @@ struct placement_ops {
     void (*inserted)(struct placement *placement, struct frames *frames, struct frame_id frame, bool prefetched);
     /* A touch was seen: of a page in limbo, or the first one of a prefetched page. Puts it on a list. */
     void (*soft_hit)(struct placement *placement, struct frames *frames, struct frame_id frame);
+    /* The application gave the page up for now; it is on FRAME_LIMBO and should be the next to leave. */
+    void (*chilled)(struct placement *placement, struct frames *frames, struct frame_id frame);
     /* The page leaves its frame, to come back or for good; NULL: does not matter. */
     void (*evicted)(struct placement *placement, const struct frames *frames, struct frame_id frame);
     void (*forgotten)(struct placement *placement, const struct frames *frames, struct frame_id frame);
+    /* Of several ways, the one that is followed now; NULL: there is one. */
+    const char *(*choice)(const struct placement *placement);
     uint32_t (*unmap_wanted)(const struct placement *placement, const struct frames *frames);
     /* Up to `wanted` frames to unmap; the pager puts them on FRAME_LIMBO. Returns how many. */
     unsigned (*unmap)(struct placement *placement, struct frames *frames, struct frame_id *frames_out, unsigned wanted);
@@ -63,19 +67,23 @@ void placement_init(struct placement *placement, const struct placement_ops *ops
                     uint32_t frames_max, const struct placement_cost *cost);
 /* Another budget: at most frames_table. Frames beyond it are still on the lists. */
 void placement_resize(struct placement *placement, uint32_t frames_max);
+/* Static strings; choice "": the policy has none. */
+const char *placement_policy(const struct placement *placement);
+const char *placement_choice(const struct placement *placement);
 /* For policies. */
 uint32_t placement_frames_max(const struct placement *placement);
 void *placement_memory(struct placement *placement);
 const void *placement_memory_const(const struct placement *placement);
 
 /*
- * What the pager tells, in this order for each page: inserted; any number of soft hits; then evicted (its bytes are
- * elsewhere and it may come back) or forgotten (freed, or another node's now), while the frame still holds the page:
- * before frames_put(). Between placement_evict() and evicted, a page that is touched again is a soft hit; one that
- * does not leave after all is put on a list by frames_push_tail(), and nothing need be told.
+ * What the pager tells, in this order for each page: inserted; any number of soft hits, and in limbo of chills; then
+ * evicted (its bytes are elsewhere and it may come back) or forgotten (freed, or another node's now), while the frame
+ * still holds the page: before frames_put(). Between placement_evict() and evicted, a page that is touched again is a
+ * soft hit; one that does not leave after all is put on a list by frames_push_tail(), and nothing need be told.
  */
 void placement_inserted(struct placement *placement, struct frames *frames, struct frame_id frame, bool prefetched);
 void placement_soft_hit(struct placement *placement, struct frames *frames, struct frame_id frame);
+void placement_chilled(struct placement *placement, struct frames *frames, struct frame_id frame);
 void placement_evicted(struct placement *placement, const struct frames *frames, struct frame_id frame);
 void placement_forgotten(struct placement *placement, const struct frames *frames, struct frame_id frame);
 unsigned placement_unmap(struct placement *placement, struct frames *frames, struct frame_id *frames_out,

@@ -164,6 +164,23 @@ static void node_move(struct chooser *chooser, uint32_t index, enum list list)
     ends->count++;
 }
 
+static void node_move_first(struct chooser *chooser, uint32_t index, enum list list)
+{
+    struct node *nodes = chooser->nodes;
+    struct ends *ends = &chooser->lists[list];
+    enum set set = set_of(list);
+
+    node_move(chooser, index, list);
+    if (ends->head == index)
+        return;
+    ends->tail = nodes[index].previous[set];
+    nodes[ends->tail].next[set] = NONE;
+    nodes[index].previous[set] = NONE;
+    nodes[index].next[set] = ends->head;
+    nodes[ends->head].previous[set] = index;
+    ends->head = index;
+}
+
 static bool is_on(const struct chooser *chooser, uint32_t index, enum list list)
 {
     return chooser->nodes[index].list[set_of(list)] == list;
@@ -303,6 +320,19 @@ static void chooser_soft_hit(struct placement *placement, struct frames *frames,
     if (arms_touch(arms_of(chooser), hash))
         choice_take(chooser);
     frame_list_set(chooser, frames, frame);
+}
+
+/* Like a prefetched page that nobody has touched for long. */
+static void chooser_chilled(struct placement *placement, struct frames *frames, struct frame_id frame)
+{
+    struct chooser *chooser = chooser_of(placement);
+    struct node *node = &chooser->nodes[frame.index];
+
+    ASSERT(node->list[SET_LIRS] != LIST_NONE);
+    node_remove(chooser, frame.index, SET_S3);
+    node->touched = chooser->now - chooser->frames - 1;
+    node_move_first(chooser, frame.index, LIST_COLD);
+    frames_push_head(frames, frame, FRAME_LIMBO);
 }
 
 static void node_forget(struct chooser *chooser, uint32_t index)
@@ -576,13 +606,25 @@ static unsigned chooser_evict(struct placement *placement, struct frames *frames
     return count;
 }
 
+static const char *chooser_choice(const struct placement *placement)
+{
+    static const char *const names[ARMS] = {
+        [ARM_LRU] = "lru",          [ARM_S3_FIFO] = "s3-fifo",  [ARM_LIRS_1] = "lirs-1",
+        [ARM_LIRS_10] = "lirs-10", [ARM_LIRS_30] = "lirs-30", [ARM_LIRS_60] = "lirs-60",
+    };
+
+    return names[((const struct chooser *)placement_memory_const(placement))->arm];
+}
+
 const struct placement_ops placement_arms = {
     .name = "arms",
+    .choice = chooser_choice,
     .bytes = chooser_bytes,
     .init = chooser_init,
     .resized = chooser_resized,
     .inserted = chooser_inserted,
     .soft_hit = chooser_soft_hit,
+    .chilled = chooser_chilled,
     .evicted = chooser_evicted,
     .forgotten = chooser_forgotten,
     .unmap_wanted = chooser_unmap_wanted,

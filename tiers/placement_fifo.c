@@ -26,6 +26,12 @@ static void fifo_soft_hit(struct placement *placement, struct frames *frames, st
     frames_push_tail(frames, frame, FRAME_MAPPED);
 }
 
+static void fifo_chilled(struct placement *placement, struct frames *frames, struct frame_id frame)
+{
+    (void)placement;
+    frames_push_head(frames, frame, FRAME_LIMBO);
+}
+
 static unsigned cold_excess(const struct placement *placement, const struct frames *frames)
 {
     uint32_t share = placement_frames_max(placement) / COLD_SHARE;
@@ -69,6 +75,7 @@ const struct placement_ops placement_segmented_fifo = {
     .name = "segmented-fifo",
     .inserted = fifo_inserted,
     .soft_hit = fifo_soft_hit,
+    .chilled = fifo_chilled,
     .unmap_wanted = fifo_unmap_wanted,
     .unmap = fifo_unmap,
     .evict = fifo_evict,

@@ -26,6 +26,8 @@ static const char *const sources[DSM_SOURCES] = {
     [DSM_FROM_UPGRADE] = "rights",
 };
 
+static const char *const predictors[PREFETCH_PREDICTORS] = {"streams", "temporal", "signature", "hints", "around"};
+
 __attribute__((format(printf, 2, 3))) static void add(struct text *text, const char *format, ...)
 {
     size_t left = SUMMARY_BYTES - text->used;
@@ -183,15 +185,55 @@ static void add_waits(struct text *text, const struct account_stats *stats, cons
     add(text, "\n");
 }
 
+static double percent_of(uint64_t part, uint64_t whole)
+{
+    return whole == 0 ? 0 : 100.0 * (double)part / (double)whole;
+}
+
+/* Of pages that came ahead and were seen to be used or not; of the faults there would be without them. */
+static void add_ahead(struct text *text, const struct account_stats *stats, const char *prefix)
+{
+    const struct stats *pager = &stats->pager;
+    const char *comma = "";
+
+    add(text, "%s  read ahead  ", prefix);
+    add_pages(text, pager->prefetched_pages);
+    add(text, ", %.0f %% of it used, %.0f %% too late; spared %.0f %% of the faults\n",
+        percent_of(pager->prefetch_hits, pager->prefetch_hits + pager->prefetch_unused),
+        percent_of(stats->prefetch.late, pager->prefetch_hits),
+        percent_of(pager->prefetch_hits, pager->prefetch_hits + stats_hard_faults(pager)));
+    add(text, "%s  predicted   ", prefix);
+    for (int i = 0; i < PREFETCH_PREDICTORS; i++) {
+        uint64_t used = stats->prefetch.used_by[i];
+
+        if (stats->prefetch.issued_by[i] == 0)
+            continue;
+        add(text, "%s%s ", comma, predictors[i]);
+        add_pages(text, stats->prefetch.issued_by[i]);
+        add(text, " (%.0f %% used)", percent_of(used, used + stats->prefetch.wasted_by[i]));
+        comma = ", ";
+    }
+    add(text, "\n");
+}
+
+/* The names come from another process: they may not even end. */
+static void add_policy(struct text *text, const struct account_stats *stats, const char *prefix)
+{
+    const int most = DSM_POLICY_BYTES;
+
+    add(text, "%s  policy      %.*s", prefix, most, stats->policy);
+    if (stats->policy_choice[0] != '\0')
+        add(text, " (%.*s now)", most, stats->policy_choice);
+    add(text, "; %llu pages back from limbo, %llu from below\n", (unsigned long long)stats->pager.soft_faults,
+        (unsigned long long)stats_hard_faults(&stats->pager));
+}
+
 static void add_rest(struct text *text, const struct account_stats *stats, const char *prefix)
 {
-    if (stats->pager.prefetched_pages > 0) {
-        double percent = 100.0 * (double)stats->prefetch_used / (double)stats->pager.prefetched_pages;
-
-        add(text, "%s  read ahead  ", prefix);
-        add_pages(text, stats->pager.prefetched_pages);
-        add(text, ", %.0f %% of it used\n", percent > 100 ? 100 : percent);
-    }
+    if (stats->pager.prefetched_pages > 0)
+        add_ahead(text, stats, prefix);
+    if (stats->policy[0] != '\0')
+        add_policy(text, stats, prefix);
     add(text, "%s  tables      ", prefix);
     add_size(text, stats->metadata_bytes);
     if (stats->limit_changes > 0)

@@ -226,6 +226,24 @@ int dsm_atomic_compare_swap(uint64_t *address, uint64_t expected, uint64_t desir
 /* Bring the pages of a range near, without waiting. A hint: 0, or -EFAULT for foreign memory. */
 int dsm_prefetch(const void *address, size_t size_bytes);
 
+enum dsm_advice {
+    DSM_ADVISE_NORMAL = 0,     /* nothing is known: takes back what was said, walks included */
+    DSM_ADVISE_SEQUENTIAL = 1, /* read in order from wherever it is touched: read ahead at once, as far as allowed */
+    DSM_ADVISE_RANDOM = 2,     /* in no order: nothing is read ahead */
+    DSM_ADVISE_WILL_NEED = 3,  /* soon: bring it now, as far as there is room; at most an eighth of the DDR budget */
+    DSM_ADVISE_COLD = 4,       /* not soon: its pages in DDR leave first. Their bytes stay */
+    DSM_ADVISE_WALK = 5,       /* will be walked page by page, after the ranges told so before; then from the first */
+};
+
+/*
+ * dsm_advise - what this node's threads will do with [address, address + size_bytes), shared or private; other nodes
+ * learn nothing of it. Whole pages: of a page that is partly in the range all is meant. Never waits for bytes, never
+ * changes contents. The last advice on a page holds, beside its place in a walk, until dsm_free() or NORMAL.
+ * Returns 0, -EFAULT (not memory of this job), -EINVAL (no such advice), -ENOSPC (SEQUENTIAL, RANDOM and WALK are kept
+ * for 64 ranges at a time; neighbours that were told the same count once; parts of a walk always count).
+ */
+int dsm_advise(void *address, size_t size_bytes, enum dsm_advice advice);
+
 /*
  * dsm_pin - keep the pages of a range in DDR, with write access for this node when `writable`, until dsm_unpin().
  * Needed around transfers by devices and by io_uring or O_DIRECT on shared memory: without it the result is
@@ -277,6 +295,25 @@ struct dsm_latency {
     uint64_t max_ns;
 };
 
+/* What says which pages are brought before they are asked for (option prefetch.predictors). */
+enum dsm_predictor {
+    DSM_PREDICTOR_STREAMS = 0,
+    DSM_PREDICTOR_TEMPORAL = 1,
+    DSM_PREDICTOR_SIGNATURE = 2,
+    DSM_PREDICTOR_HINTS = 3,
+    DSM_PREDICTOR_AROUND = 4,
+    DSM_PREDICTORS = 5,
+};
+
+/* Pages. Of runs that are mapped at once only one page is seen to be used or wasted, and speaks for the others. */
+struct dsm_prediction {
+    uint64_t proposed; /* to be brought; fewer were, if there was no room */
+    uint64_t used;     /* touched, as far as that is seen */
+    uint64_t wasted;   /* left DDR untouched, as far as that is seen */
+};
+
+#define DSM_POLICY_BYTES 16
+
 /* All counters since dsm_init(), of this node. Grows at the end in later versions: pass sizeof(struct dsm_stats). */
 struct dsm_stats {
     uint64_t tier_pages[DSM_TIERS];        /* pages that lie in each tier now */
@@ -288,7 +325,7 @@ struct dsm_stats {
     uint64_t messages_sent, messages_received;
     uint64_t bytes_sent, bytes_received;
     uint64_t invalidations;                /* pages taken from this node by others */
-    uint64_t prefetched_pages, prefetch_hits, prefetch_unused;
+    uint64_t prefetched_pages, prefetch_hits, prefetch_unused; /* hits and unused: as far as it is known */
     uint64_t locks_taken, locks_cached;    /* cached: without a message */
     uint64_t poisoned_pages;
     uint64_t pinned_pages;
@@ -299,6 +336,13 @@ struct dsm_stats {
     uint64_t zmem_bytes;                   /* memory in use for what zmem holds, slack included */
     uint64_t zmem_filled_pages;            /* of its pages: one word over and over, which takes no such memory */
     uint64_t zmem_refused_pages;           /* so far: did not compress */
+    uint64_t soft_faults;                  /* the page was in DDR, unmapped to see whether it is used */
+    uint64_t hard_faults;                  /* bytes had to come from a lower tier or another node */
+    uint64_t prefetch_late;                /* of prefetch_hits: was still on its way */
+    uint64_t prefetch_price;               /* faults that would not have been without prefetch; estimated */
+    struct dsm_prediction predictions[DSM_PREDICTORS];
+    char policy[DSM_POLICY_BYTES];         /* who says which pages leave DDR (option policy) */
+    char policy_choice[DSM_POLICY_BYTES];  /* of several, which it follows now; "" when it has no choice */
 };
 
 /* Returns 0 or -EINVAL (size 0 or larger than this version knows). */
@@ -307,6 +351,7 @@ int dsm_stats(struct dsm_stats *ret_stats, size_t size_bytes);
 /* Names for printing, e.g. "ddr", "cxl (emulated)", "zmem", "nvme"; "remote". Static strings; "?" when out of range. */
 const char *dsm_tier_name(enum dsm_tier tier);
 const char *dsm_source_name(enum dsm_source source);
+const char *dsm_predictor_name(enum dsm_predictor predictor); /* as option prefetch.predictors has it */
 
 #ifdef __cplusplus
 }

@@ -340,6 +340,7 @@ static void run_refused_before_init(void)
     CHECK_ERROR(dsm_barrier(), -ENOTCONN);
     CHECK_ERROR(dsm_atomic_load(&word, &word), -ENOTCONN);
     CHECK_ERROR(dsm_prefetch(&word, 8), -ENOTCONN);
+    CHECK_ERROR(dsm_advise(&word, 8, DSM_ADVISE_NORMAL), -ENOTCONN);
     CHECK_ERROR(dsm_pin(&word, 8, 1, 0), -ENOTCONN);
     CHECK_ERROR(dsm_root_set("a", &word), -ENOTCONN);
     CHECK_ERROR(dsm_stats(&stats, sizeof(stats)), -ENOTCONN);
@@ -436,6 +437,9 @@ static void run_refused_ranges(void)
     CHECK_ERROR(dsm_cond_wait((dsm_cond *)(void *)shared, (dsm_mutex *)(void *)(shared + 64), 0), -EPERM);
     CHECK_ERROR(dsm_cond_signal((dsm_cond *)(void *)local), -EFAULT);
     CHECK_ERROR(dsm_prefetch(local, 8), -EFAULT);
+    CHECK_ERROR(dsm_advise(local, 8, DSM_ADVISE_COLD), -EFAULT);
+    CHECK_ERROR(dsm_advise(shared, 0, DSM_ADVISE_COLD), -EINVAL);
+    CHECK_ERROR(dsm_advise(shared, 8, (enum dsm_advice)6), -EINVAL);
     CHECK_ERROR(dsm_pin(local, 8, 1, 0), -EFAULT);
     CHECK_ERROR(dsm_pin(shared, 8, 1, 61 * SECOND_NS), -EINVAL);
     CHECK_ERROR(dsm_unpin(shared, 8), -EINVAL);

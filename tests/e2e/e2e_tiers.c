@@ -269,6 +269,67 @@ static void run_copies_make_room(void)
     CHECK_OK(dsm_barrier());
 }
 
+static uint64_t reads_of(size_t first, size_t pages)
+{
+    uint64_t before = node_stats().prefetched_pages;
+
+    for (size_t page = first; page < first + pages; page++)
+        CHECK(page_is_filled(page_of_area(page), page, 0));
+    return node_stats().prefetched_pages - before;
+}
+
+static void figures_check(void)
+{
+    struct dsm_stats stats = node_stats();
+
+    CHECK(strcmp(stats.policy, "segmented-fifo") == 0 && stats.policy_choice[0] == '\0');
+    CHECK(stats.hard_faults == stats.faults[DSM_FROM_NVME].count && stats.hard_faults > 0);
+    CHECK(stats.prefetch_late <= stats.prefetch_hits);
+    CHECK(stats.predictions[DSM_PREDICTOR_STREAMS].used > 0);
+    CHECK(stats.predictions[DSM_PREDICTOR_STREAMS].proposed >= stats.predictions[DSM_PREDICTOR_STREAMS].used);
+    CHECK_IS(stats.predictions[DSM_PREDICTOR_HINTS].proposed, 0);
+    CHECK(strcmp(dsm_predictor_name(DSM_PREDICTOR_TEMPORAL), "temporal") == 0);
+}
+
+/* What is said is followed, bytes stay right, and a new block in the same place knows nothing of it. */
+static void advised_work(enum dsm_kind wanted)
+{
+    const size_t pages = 8192, part = 2048;
+    uint64_t ahead;
+
+    area_open(wanted, pages);
+    for (size_t page = 0; page < pages; page++)
+        page_fill(page_of_area(page), page, 0);
+    ahead = reads_of(0, part);
+    CHECK(ahead > part / 2);
+    figures_check();
+    CHECK_OK(dsm_advise(area, pages * DSM_PAGE_BYTES, DSM_ADVISE_RANDOM));
+    CHECK(reads_of(part, part) == 0);
+    CHECK_OK(dsm_advise(page_of_area(0), 64 * DSM_PAGE_BYTES, DSM_ADVISE_NORMAL));
+    CHECK_OK(dsm_advise(page_of_area(0), 64 * DSM_PAGE_BYTES, DSM_ADVISE_COLD));
+    CHECK_OK(dsm_advise(page_of_area(2 * part), 200 * DSM_PAGE_BYTES, DSM_ADVISE_WILL_NEED));
+    CHECK(reads_of(2 * part, 200) == 0); /* on its way already */
+    CHECK_OK(dsm_advise(area, pages * DSM_PAGE_BYTES, DSM_ADVISE_NORMAL));
+    for (size_t i = 0; i < 64; i++)
+        CHECK_OK(dsm_advise(page_of_area(64 * i), 8, DSM_ADVISE_WALK));
+    CHECK_ERROR(dsm_advise(area, 8, DSM_ADVISE_WALK), -ENOSPC);
+    CHECK_OK(dsm_free(area));
+    area_open(wanted, pages);
+    for (size_t i = 0; i < 64; i++)
+        CHECK_OK(dsm_advise(page_of_area(2 * i), 8, DSM_ADVISE_SEQUENTIAL));
+    CHECK_OK(dsm_free(area));
+}
+
+static void run_advised_private(void)
+{
+    advised_work(DSM_PRIVATE);
+}
+
+static void run_advised_shared(void)
+{
+    advised_work(DSM_SHARED);
+}
+
 static const struct node_case cases[] = {
     {"private", run_private, .nodes_count = 1, .options = {TIERS_SMALL}, .timeout_s = 40},
     {"shared", run_shared, .nodes_count = 1, .options = {TIERS_SMALL}, .timeout_s = 40},
@@ -279,6 +340,8 @@ static const struct node_case cases[] = {
      .timeout_s = 40},
     {"private_no_prefetch", run_private, .nodes_count = 1, .options = {TIERS_SMALL, "prefetch=0"}, .timeout_s = 40},
     {"shared_epoll", run_shared, .nodes_count = 1, .options = {TIERS_SMALL, "loop=epoll"}, .timeout_s = 40},
+    {"advised_private", run_advised_private, .nodes_count = 1, .options = {"ddr=8M", "nvme=64M:%D"}},
+    {"advised_shared", run_advised_shared, .nodes_count = 1, .options = {"ddr=8M", "nvme=64M:%D"}},
     {"clean_pages_are_dropped", run_clean_pages_are_dropped, .nodes_count = 1, .options = {"ddr=8M", "nvme=64M:%D"}},
     {"ddr_nvme", run_two_tiers, .nodes_count = 1, .options = {"ddr=4M", "nvme=32M:%D"}},
     {"ddr_cxl", run_two_tiers, .nodes_count = 1, .options = {"ddr=4M", "cxl=16M"}},

@@ -31,7 +31,15 @@ static void figures(struct account_stats *stats)
     for (int i = 0; i < 1000; i++)
         histogram_add(&stats->pager.faults[DSM_FROM_NVME], 100000 + (uint64_t)i * 1000);
     stats->pager.prefetched_pages = 1000;
-    stats->prefetch_used = 900;
+    stats->pager.prefetch_hits = 900;
+    stats->pager.prefetch_unused = 100;
+    stats->prefetch.late = 45;
+    stats->prefetch.issued_by[PREFETCH_STREAMS] = 1000;
+    stats->prefetch.used_by[PREFETCH_STREAMS] = 90;
+    stats->prefetch.wasted_by[PREFETCH_STREAMS] = 10;
+    stats->pager.soft_faults = 77;
+    memcpy(stats->policy, "arms", sizeof("arms"));
+    memcpy(stats->policy_choice, "lirs-10", sizeof("lirs-10"));
 }
 
 static void end(const char *how)

@@ -195,7 +195,9 @@ case_summary() {
         expect_word err '^dsmrun:   evicted     16.0 MiB, ddr to nvme 16.0 MiB$'
         expect_word err '^dsmrun:   faults      nvme  *1000   p50 .* us, p99 .* ms, longest 1.1 ms$'
         expect_word err '^dsmrun:   waited      599.5 ms in all threads, 100 % nvme; of it for room in DDR 500.0 ms$'
-        expect_word err '^dsmrun:   read ahead  3.9 MiB, 90 % of it used$'
+        expect_word err '^dsmrun:   read ahead  3.9 MiB, 90 % of it used, 5 % too late; spared 47 % of the faults$'
+        expect_word err '^dsmrun:   predicted   streams 3.9 MiB (90 % used)$'
+        expect_word err '^dsmrun:   policy      arms (lirs-10 now); 77 pages back from limbo, 1000 from below$'
         expect_word err '^dsmrun:   tables      3.0 MiB$'
     done
     expect 0 "$dsmrun" -n 2 --summary off "$managed" exit

@@ -384,10 +384,11 @@ int hooks_keep(void *address, size_t size_bytes)
     return error;
 }
 
-int hooks_prefetch(void *address, size_t size_bytes)
+int hooks_advise(void *address, size_t size_bytes, enum dsm_advice advice)
 {
     (void)address;
     (void)size_bytes;
+    (void)advice;
     return 0;
 }
 

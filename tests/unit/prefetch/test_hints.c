@@ -106,6 +106,47 @@ static void tables_are_bounded(void **state)
     assert_int_equal(prefetch_order(fixture->prefetch, page_of(1 << 20), 50, 1), 0);
 }
 
+/* A part is freed and given out anew; both ends keep what was said of them. */
+static void parts_are_forgotten(void **state)
+{
+    struct fixture *fixture = *state;
+
+    assert_int_equal(prefetch_advise(fixture->prefetch, page_of(1000), 900, PREFETCH_SEQUENTIAL), 0);
+    prefetch_forget(fixture->prefetch, page_of(1300), 300);
+    assert_int_equal(fault(fixture, 1100), 32);
+    assert_int_equal(fault(fixture, 1400), 0);
+    assert_int_equal(fault(fixture, 1700), 32);
+}
+
+static void walks_lose_what_is_freed(void **state)
+{
+    struct fixture *fixture = *state;
+    const struct prefetch_run *runs = fixture->plan.runs;
+
+    assert_int_equal(prefetch_order(fixture->prefetch, page_of(3000), 30, 1), 0);
+    assert_int_equal(prefetch_order(fixture->prefetch, page_of(2000), 30, -1), 0);
+    prefetch_forget(fixture->prefetch, page_of(3010), 10);
+    prefetch_forget(fixture->prefetch, page_of(2010), 10);
+    assert_int_equal(fault(fixture, 3000), 32);
+    assert_int_equal(fixture->plan.runs_count, 4);
+    assert_true(runs[0].first.index == 3001 && runs[0].count == 9);
+    assert_true(runs[1].first.index == 3020 && runs[1].count == 10);
+    assert_true(runs[2].first.index == 2029 && runs[2].count == 10 && runs[2].stride == -1);
+    assert_true(runs[3].first.index == 2009 && runs[3].count == 3 && runs[3].stride == -1);
+    assert_int_equal(fault(fixture, 3015), 0);
+}
+
+/* Else a program that advises each of its mappings would fill the table. */
+static void neighbours_take_one_place(void **state)
+{
+    struct fixture *fixture = *state;
+
+    for (uint64_t i = 0; i < 2 * PREFETCH_REGIONS_MAX; i++)
+        assert_int_equal(prefetch_advise(fixture->prefetch, page_of(1000 + i * 10), 10, PREFETCH_RANDOM), 0);
+    for (uint64_t page = 1000; page < 1100; page++)
+        assert_int_equal(fault(fixture, page), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -114,6 +155,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_walk_goes_on_in_the_next_range, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(a_walk_of_one_page_ends, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(tables_are_bounded, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(parts_are_forgotten, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(walks_lose_what_is_freed, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(neighbours_take_one_place, fixture_open, fixture_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

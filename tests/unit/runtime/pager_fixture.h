@@ -48,6 +48,14 @@ static inline void pager_faults_ready(struct loop_watch *watch, uint32_t events)
     } while (count == 16);
 }
 
+/* Shared pages are this node's alone. */
+static inline bool pager_fixture_has_no_copy(void *context, struct page_id page)
+{
+    (void)context;
+    (void)page;
+    return false;
+}
+
 /* Sizes in bytes; 0: no such tier. nvme lies in the current directory. policy NULL: the default. */
 static inline void pager_fixture_open_with(struct pager_fixture *fixture, uint64_t ddr_bytes, uint64_t ddr_max_bytes,
                                            uint64_t cxl_bytes, uint64_t nvme_bytes,
@@ -90,7 +98,8 @@ static inline void pager_fixture_open_with(struct pager_fixture *fixture, uint64
 static inline void pager_fixture_open(struct pager_fixture *fixture, uint64_t ddr_bytes, uint64_t ddr_max_bytes,
                                       uint64_t cxl_bytes, uint64_t nvme_bytes)
 {
-    const struct pager_user nobody = {.context = NULL};
+    const struct pager_user nobody = {
+        .has_other_copy = pager_fixture_has_no_copy, .give_back = pager_fixture_has_no_copy};
 
     pager_fixture_open_with(fixture, ddr_bytes, ddr_max_bytes, cxl_bytes, nvme_bytes, NULL, &nobody);
 }

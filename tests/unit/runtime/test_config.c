@@ -77,6 +77,24 @@ static void test_set_refuses_bad_values(void **state)
     }
 }
 
+static void test_words_are_a_set(void **state)
+{
+    struct dsm_config config;
+
+    (void)state;
+    assert_int_equal(config_init(&config), 0);
+    assert_int_equal(config.prefetch_predictors, 1 | 8 | 16);
+    assert_int_equal(config_set(&config, "prefetch.predictors", "temporal,hints"), 0);
+    assert_int_equal(config.prefetch_predictors, 2 | 8);
+    assert_int_equal(config_set(&config, "prefetch.predictors", "signature"), 0);
+    assert_int_equal(config.prefetch_predictors, 4);
+    assert_int_equal(config_set(&config, "prefetch.predictors", "hints,"), -EINVAL);
+    assert_non_null(strstr(error_text(), "streams temporal signature hints around, with commas between"));
+    assert_int_equal(config_set(&config, "prefetch.predictors", "hint"), -EINVAL);
+    assert_int_equal(config_set(&config, "prefetch.predictors", ""), -EINVAL);
+    assert_int_equal(config.prefetch_predictors, 4);
+}
+
 static void test_unknown_name_gets_a_suggestion(void **state)
 {
     struct dsm_config config;
@@ -129,6 +147,7 @@ int main(void)
         cmocka_unit_test(test_defaults_are_valid),
         cmocka_unit_test(test_set_parses_each_kind),
         cmocka_unit_test(test_set_refuses_bad_values),
+        cmocka_unit_test(test_words_are_a_set),
         cmocka_unit_test(test_unknown_name_gets_a_suggestion),
         cmocka_unit_test(test_environment_overrides_defaults),
         cmocka_unit_test(test_check_refuses_what_the_machine_lacks),

@@ -71,6 +71,12 @@ static void model_append(struct model *model, uint32_t frame, enum frame_list li
     model->order[list][model->counts[list]++] = frame;
 }
 
+static void model_prepend(struct model *model, uint32_t frame, enum frame_list list)
+{
+    memmove(&model->order[list][1], &model->order[list][0], model->counts[list]++ * sizeof(uint32_t));
+    model->order[list][0] = frame;
+}
+
 static void model_check(const struct frames *frames, const struct model *model, const uint64_t *pages)
 {
     uint32_t in_use = 0;
@@ -118,6 +124,10 @@ static void random_operations_match_the_model(void **state)
             frames_put(frames, (struct frame_id){frame});
             model_remove(&model, frame);
             taken[frame] = false;
+        } else if (taken[frame] && random_below(&random, 4) == 0) {
+            frames_push_head(frames, (struct frame_id){frame}, list);
+            model_remove(&model, frame);
+            model_prepend(&model, frame, list);
         } else if (taken[frame]) {
             frames_push_tail(frames, (struct frame_id){frame}, list);
             model_remove(&model, frame);

@@ -92,6 +92,23 @@ static void a_touch_in_limbo_saves_the_page(void **state)
     fixture_free(&fixture);
 }
 
+static void a_cold_page_leaves_next(void **state)
+{
+    struct fixture fixture = fixture_new(&cost_usual);
+    struct frame_id out[64];
+
+    (void)state;
+    pages_insert(&fixture, 0, 10, false);
+    assert_int_equal(unmap(&fixture, out, 8), 8);
+    placement_chilled(fixture.placement, fixture.frames, out[6]);
+    assert_int_equal(placement_evict(fixture.placement, fixture.frames, out, 64), 8);
+    assert_int_equal(page_at(&fixture, out[0]), 6);
+    assert_int_equal(page_at(&fixture, out[1]), 0);
+    placement_soft_hit(fixture.placement, fixture.frames, out[0]);
+    assert_int_equal(placement_evict(fixture.placement, fixture.frames, out, 64), 7);
+    fixture_free(&fixture);
+}
+
 static void prefetched_pages_cannot_push_out_others(void **state)
 {
     struct fixture fixture = fixture_new(&cost_usual);
@@ -330,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oldest_page_leaves_first),
         cmocka_unit_test(a_touch_in_limbo_saves_the_page),
+        cmocka_unit_test(a_cold_page_leaves_next),
         cmocka_unit_test(prefetched_pages_cannot_push_out_others),
         cmocka_unit_test(a_touched_prefetched_page_is_like_any_other),
         cmocka_unit_test(all_frames_can_be_unmapped),

@@ -372,6 +372,9 @@ static void random_use_keeps_the_lists_whole(void **state)
         } else {
             touch(fixture, page);
         }
+        if (index != UINT32_MAX && frames_list(fixture->frames, (struct frame_id){index}) == FRAME_LIMBO &&
+            random_below(&random, 16) == 0)
+            placement_chilled(fixture->placement, fixture->frames, (struct frame_id){index});
         if (random_below(&random, 8) > 0)
             continue;
         unsigned count = placement_evict(fixture->placement, fixture->frames, out, random_below(&random, 16));
@@ -382,6 +385,28 @@ static void random_use_keeps_the_lists_whole(void **state)
         }
     }
     assert_true(used(fixture) <= 700);
+    fixture_free(fixture);
+}
+
+/* Not the page that came first, nor the one that was touched last. */
+static void a_cold_page_leaves_next(void **state)
+{
+    struct fixture *fixture = fixture_new(700, false);
+    uint32_t cold;
+
+    (void)state;
+    for (uint32_t page = 0; page < 300; page++)
+        page_in(fixture, page, page % 8 == 0);
+    while (frames_count(fixture->frames, FRAME_LIMBO) < 250)
+        unmap(fixture, 64);
+    for (cold = 40; frames_list(fixture->frames, (struct frame_id){fixture->frame_of[cold]}) != FRAME_LIMBO; cold++)
+        ;
+    placement_chilled(fixture->placement, fixture->frames, (struct frame_id){fixture->frame_of[cold]});
+    assert_int_equal(evict(fixture, 1), 1);
+    assert_int_equal(fixture->frame_of[cold], UINT32_MAX);
+    assert_int_equal(evict(fixture, 64), 64); /* the lists are whole */
+    assert_string_equal(placement_policy(fixture->placement), "arms");
+    assert_true(strlen(placement_choice(fixture->placement)) > 0);
     fixture_free(fixture);
 }
 
@@ -446,6 +471,7 @@ int main(void)
         cmocka_unit_test(touches_of_prefetched_pages_are_no_misses),
         cmocka_unit_test(prefetched_pages_leave_before_others),
         cmocka_unit_test(a_touched_prefetched_page_is_like_any_other),
+        cmocka_unit_test(a_cold_page_leaves_next),
         cmocka_unit_test(one_page_and_the_smallest_memory),
         cmocka_unit_test(memory_may_grow_and_shrink),
         cmocka_unit_test(the_size_of_the_table_changes_nothing),
