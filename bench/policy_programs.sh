@@ -33,11 +33,7 @@ read -r -a ways <<<"${WAYS:-fifo segmented arms}"
 
 clean_up() {
     trap '' INT TERM HUP
-    local pid
-    for pid in "${pids[@]}"; do
-        kill "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
-    done
+    pids_end
     rm -rf "$store"
 }
 trap clean_up EXIT
@@ -85,33 +81,47 @@ figures() {
     done
 }
 
-# program NAME COMMAND...: from start to end; the results must be the same.
-program() {
-    local name=$1 top part round way start wanted=
-    shift
-    top=$(peak "$@")
+# by_turns NAME UNIT TOP ONCE ARGUMENT...: at half and at a quarter of TOP MiB, `ONCE WAY ARGUMENT...` each way and
+# round; it runs something behind `product` and adds a line to $scratch/rounds.
+by_turns() {
+    local name=$1 unit=$2 top=$3 once=$4 part round way
+    shift 4
     for part in 2 4; do
         : >"$scratch/rounds"
         for round in $(seq "$rounds"); do
             for way in "${ways[@]}"; do
                 product_of "$way" $((top / part))
                 rm -f "$scratch/summary"
-                start=$EPOCHREALTIME
-                if ! run "${product[@]}" "$@" >"$scratch/result" 2>"$scratch/err" </dev/null; then
-                    tail -n 5 "$scratch/err" | sed 's/^/    /'
-                    echo "failed $name: it ended with an error under $way"
-                    exit 1
-                fi
-                echo "$way $(faults) $(awk "BEGIN { print $EPOCHREALTIME - $start }")" >>"$scratch/rounds"
-                [ -n "$wanted" ] || wanted=$(md5sum <"$scratch/result")
-                if [ "$(md5sum <"$scratch/result")" != "$wanted" ]; then
-                    echo "failed $name: another result under $way"
-                    exit 1
-                fi
+                "$once" "$way" "$@"
             done
         done
-        figures "$name-$((100 / part))" s
+        figures "$name-$((100 / part))" "$unit"
     done
+}
+
+# program_once WAY NAME COMMAND...: from start to end; the result must be that of the first.
+program_once() {
+    local way=$1 name=$2 start=$EPOCHREALTIME
+    shift 2
+    if ! run "${product[@]}" "$@" >"$scratch/result" 2>"$scratch/err" </dev/null; then
+        tail -n 5 "$scratch/err" | sed 's/^/    /'
+        echo "failed $name: it ended with an error under $way"
+        exit 1
+    fi
+    echo "$way $(faults) $(awk "BEGIN { print $EPOCHREALTIME - $start }")" >>"$scratch/rounds"
+    [ -n "$wanted" ] || wanted=$(md5sum <"$scratch/result")
+    if [ "$(md5sum <"$scratch/result")" != "$wanted" ]; then
+        echo "failed $name: another result under $way"
+        exit 1
+    fi
+}
+
+# program NAME COMMAND...
+program() {
+    local name=$1 top wanted=
+    shift
+    top=$(peak "$@")
+    by_turns "$name" s "$top" program_once "$name" "$@"
 }
 
 row_sort() { sort_command && program sort "${command[@]}"; }
@@ -120,27 +130,21 @@ row_numpy() { numpy_command && program numpy "${command[@]}"; }
 row_dict() { dict_command && program dict "${command[@]}"; }
 
 # The load is for a time, so that faults are for 10,000 requests.
+redis_once() {
+    local way=$1 rate
+    server product "${product[@]}"
+    { sleep 0.1 && echo "$seconds"; } | run "$programs/bench_redis_load" "$scratch/product" "$redis_keys" 1024 16 \
+        >"$scratch/load"
+    rate=$(awk 'NR == 2 { print $1 }' "$scratch/load")
+    servers_end product
+    faults | awk -v way="$way" -v rate="$rate" -v seconds="$seconds" '{
+        all = rate * seconds / 10000
+        print way, $1 / all, $2 / all, $3 / all, rate }' >>"$scratch/rounds"
+}
+
 row_redis() {
-    local part round way rate
     redis_peak
-    for part in 2 4; do
-        : >"$scratch/rounds"
-        for round in $(seq "$rounds"); do
-            for way in "${ways[@]}"; do
-                product_of "$way" $((top / part))
-                rm -f "$scratch/summary"
-                server product "${product[@]}"
-                { sleep 0.1 && echo "$seconds"; } | run "$programs/bench_redis_load" "$scratch/product" "$redis_keys" \
-                    1024 16 >"$scratch/load"
-                rate=$(awk 'NR == 2 { print $1 }' "$scratch/load")
-                servers_end product
-                faults | awk -v way="$way" -v rate="$rate" -v seconds="$seconds" '{
-                    all = rate * seconds / 10000
-                    print way, $1 / all, $2 / all, $3 / all, rate }' >>"$scratch/rounds"
-            done
-        done
-        figures "redis-$((100 / part))" requests/s
-    done
+    by_turns redis requests/s "$top" redis_once
 }
 
 start_line=$(($(wc -l <"$output" ) + 1))

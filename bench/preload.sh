@@ -54,11 +54,7 @@ zram_remove() {
 
 clean_up() {
     trap '' INT TERM HUP
-    local pid
-    for pid in "${pids[@]}"; do
-        kill "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
-    done
+    pids_end
     zram_remove || echo "preload.sh: /dev/zram$zram is still switched on" >&2
     for _ in $(seq 50); do
         [ -n "$product_group" ] && [ -d "$product_group" ] && ! rmdir "$product_group" 2>/dev/null || break

@@ -23,6 +23,16 @@ peak() {
     cat "$scratch/peak"
 }
 
+# What is still running is ended and waited for.
+pids_end() {
+    local pid
+    for pid in "${pids[@]}"; do
+        kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+    pids=()
+}
+
 # ---- programs that run from start to end -----------------------------------------------------------------------------
 
 # Sets command.
@@ -114,15 +124,11 @@ server() {
 
 # The servers of this row end; what else runs stays.
 servers_end() {
-    local name pid
+    local name
     for name in "$@"; do
         redis-cli -s "$scratch/$name" shutdown nosave >/dev/null 2>&1 || true
     done
-    for pid in "${pids[@]}"; do
-        kill "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
-    done
-    pids=()
+    pids_end
 }
 
 # Sets top: MiB without limit.

@@ -100,6 +100,8 @@ int hooks_open(void)
     wanted[TIER_CXL] = config->cxl_bytes;
     wanted[TIER_ZMEM] = config->zmem_bytes;
     limits_at_start("", wanted, managed_context.budget_bytes);
+    if (config->zmem_percent > 0)
+        managed_context.budget_bytes[TIER_ZMEM] = config_zmem_bytes(config, managed_context.budget_bytes[TIER_DDR]);
     hooks_malloc_threshold_bytes = config->preload_malloc_threshold_bytes;
     hooks_mmap_threshold_bytes = config->preload_mmap_threshold_bytes;
     hooks_base = managed_context.window.base;

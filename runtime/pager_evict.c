@@ -736,8 +736,7 @@ void pager_balance(struct pager *pager)
             used = pager_frames_used(pager);
         }
     }
-    if (pager->config.zmem_percent > 0)
-        pager_compressed_follow(pager);
+    pager_compressed_follow(pager);
     if (pager->is_shrinking)
         pager_budget_follow(pager);
     pager_demote_some(pager);

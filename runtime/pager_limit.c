@@ -40,41 +40,59 @@ void pager_budget_init(struct pager *pager)
 
 /* ---- zmem inside the DDR budget ---------------------------------------------------------------------------------- */
 
+static bool is_inside_ddr(const struct pager *pager, enum tier_kind tier)
+{
+    return tier == TIER_ZMEM && pager->config.zmem_percent > 0;
+}
+
 uint32_t pager_compressed_frames(const struct pager *pager)
 {
     struct tier_counters counters;
 
-    if (pager->config.zmem_percent == 0 || pager->config.tiers[TIER_ZMEM] == NULL)
+    if (!is_inside_ddr(pager, TIER_ZMEM))
         return 0;
     tier_counters_get(pager->config.tiers[TIER_ZMEM], &counters);
     return (uint32_t)(counters.physical_bytes / PAGE_BYTES);
 }
 
-/* The policy divides what is left for pages that can be used in place. */
-void pager_compressed_follow(struct pager *pager)
+/* What is left for pages that can be used in place; the policy divides it. */
+static uint32_t frames_to_place(const struct pager *pager)
 {
     uint32_t taken = pager_compressed_frames(pager);
-    uint32_t placed = pager->wanted_frames > taken ? pager->wanted_frames - taken : 0;
-    uint32_t change = placed > pager->placed_frames ? placed - pager->placed_frames : pager->placed_frames - placed;
+    uint32_t left = pager->wanted_frames > taken ? pager->wanted_frames - taken : 0;
 
-    if (change <= pager->wanted_frames / PLACED_SHARE)
-        return;
-    pager->placed_frames = placed;
-    placement_resize(pager->placement, placed > PLACEMENT_FRAMES_MIN ? placed : PLACEMENT_FRAMES_MIN);
+    return left > PLACEMENT_FRAMES_MIN ? left : PLACEMENT_FRAMES_MIN;
+}
+
+static void placed_set(struct pager *pager, uint32_t frames)
+{
+    pager->placed_frames = frames;
+    placement_resize(pager->placement, frames);
+}
+
+void pager_compressed_follow(struct pager *pager)
+{
+    uint32_t next = frames_to_place(pager);
+    uint32_t change = next > pager->placed_frames ? next - pager->placed_frames : pager->placed_frames - next;
+
+    if (change > pager->wanted_frames / PLACED_SHARE)
+        placed_set(pager, next);
 }
 
 /* DDR is too full, and nothing more can be unmapped there: pinned pages, for example, need what zmem holds. */
 bool pager_compressed_must_leave(const struct pager *pager)
 {
-    return pager->config.zmem_percent > 0 && !pager->has_evicted &&
+    return is_inside_ddr(pager, TIER_ZMEM) && !pager->has_evicted &&
            pager_frames_used(pager) + pager->marks.low > pager->wanted_frames;
 }
 
-static int compressed_limit(struct pager *pager, uint64_t ddr_bytes)
+static int store_resize(struct pager *pager, enum tier_kind tier, uint64_t bytes)
 {
-    if (pager->config.zmem_percent == 0 || pager->config.tiers[TIER_ZMEM] == NULL)
-        return 0;
-    return tier_limit(pager->config.tiers[TIER_ZMEM], ddr_bytes / 100 * pager->config.zmem_percent);
+    int error = tier_limit(pager->config.tiers[tier], bytes);
+
+    if (error == 0)
+        pager_tier_low_set(pager, tier);
+    return error;
 }
 
 /* ---- DDR ------------------------------------------------------------------------------------------------------- */
@@ -113,7 +131,7 @@ uint64_t pager_shrink_deadline_ns(const struct pager *pager)
 static int ddr_limit(struct pager *pager, uint64_t bytes)
 {
     uint64_t max_bytes = (uint64_t)(pager->table_frames - PAGER_OVERFLOW_FRAMES) * PAGE_BYTES;
-    int error;
+    int error = 0;
 
     if (bytes < PLACEMENT_FRAMES_MIN * PAGE_BYTES)
         return error_set(-EINVAL, "a DDR budget of %lu bytes is too small; it takes %lu at least", bytes,
@@ -121,14 +139,13 @@ static int ddr_limit(struct pager *pager, uint64_t bytes)
     if (bytes > max_bytes)
         return error_set(-EINVAL, "a DDR budget of %lu MiB is too large; this process can have %lu MiB", bytes >> 20,
                          max_bytes >> 20);
-    error = compressed_limit(pager, bytes);
+    if (is_inside_ddr(pager, TIER_ZMEM))
+        error = store_resize(pager, TIER_ZMEM, bytes / 100 * pager->config.zmem_percent);
     if (error != 0)
         return error_set(error, "zmem inside a DDR budget of %lu MiB: %s", bytes >> 20, strerror(-error));
     pager->wanted_frames = (uint32_t)(bytes / PAGE_BYTES);
     pager->marks = placement_marks_of(pager->wanted_frames);
-    placement_resize(pager->placement, pager->wanted_frames);
-    pager->placed_frames = pager->wanted_frames;
-    pager_compressed_follow(pager);
+    placed_set(pager, frames_to_place(pager));
     pager->ceiling_frames = pager->budget_frames > pager->wanted_frames ? pager->budget_frames : pager->wanted_frames;
     pager->has_evicted = true; /* look at once */
     pager_budget_follow(pager);
@@ -155,7 +172,7 @@ static int store_limit(struct pager *pager, enum tier_kind tier, uint64_t bytes)
     struct tier_counters counters;
     int error;
 
-    if (tier == TIER_ZMEM && pager->config.zmem_percent > 0 && bytes > CONFIG_ZMEM_PERCENT_MAX * bytes_of_percent)
+    if (is_inside_ddr(pager, tier) && bytes > CONFIG_ZMEM_PERCENT_MAX * bytes_of_percent)
         return error_set(-EINVAL, "zmem is inside the DDR budget of %lu MiB and can have %u %% of it",
                          (uint64_t)pager->wanted_frames >> (20 - PAGE_SHIFT), CONFIG_ZMEM_PERCENT_MAX);
     tier_counters_get(store, &counters);
@@ -163,10 +180,8 @@ static int store_limit(struct pager *pager, enum tier_kind tier, uint64_t bytes)
         return error_set(-EBUSY, "tier %s to %lu MiB: %lu MiB are in use, and below it there is room for %lu MiB",
                          tier_name(store), bytes >> 20, counters.slots_used >> (20 - PAGE_SHIFT),
                          room >> (20 - PAGE_SHIFT));
-    error = tier_limit(store, bytes);
-    if (error == 0)
-        pager_tier_low_set(pager, tier);
-    if (error == 0 && tier == TIER_ZMEM && pager->config.zmem_percent > 0)
+    error = store_resize(pager, tier, bytes);
+    if (error == 0 && is_inside_ddr(pager, tier))
         pager->config.zmem_percent = (uint32_t)((bytes + bytes_of_percent - 1) / bytes_of_percent);
     return error;
 }
@@ -207,7 +222,7 @@ void pager_memory_bytes(const struct pager *pager, uint64_t bytes[TIERS])
         if (pager->config.tiers[i] != NULL && i != TIER_NVME)
             tier_counters_get(pager->config.tiers[i], &counters);
         bytes[i] = i == TIER_ZMEM ? counters.physical_bytes : counters.slots_used * PAGE_BYTES;
-        if (i == TIER_ZMEM && pager->config.zmem_percent > 0)
+        if (is_inside_ddr(pager, (enum tier_kind)i))
             bytes[i] = 0;
     }
 }

@@ -242,8 +242,7 @@ static void broker_ready(struct loop_watch *watch, uint32_t events)
 static int tiers_open(struct private_shard *shard, struct placement_cost *cost)
 {
     const struct dsm_config *config = &managed_context.config;
-    uint64_t zmem_bytes = config->zmem_percent == 0 ? managed_context.budget_bytes[TIER_ZMEM]
-                                                    : config_zmem_bytes(config, managed_context.budget_bytes[TIER_DDR]);
+    uint64_t zmem_bytes = managed_context.budget_bytes[TIER_ZMEM];
     int error = tier_ddr_open(managed_context.budget_bytes[TIER_DDR], &shard->tiers[TIER_DDR]);
 
     if (error == 0 && config->cxl_bytes > 0)

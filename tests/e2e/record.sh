@@ -32,7 +32,7 @@ recorded() {
     [ "$status" = "$wanted" ] || fail "$* ended with $status, not $wanted: $(cat err)"
 }
 
-# Faults of a process in the summary; without a pid, of the first.
+# Faults of a process in the summary, which lists them as they ended; without a pid, of the only one.
 faults() {
     awk -v pid="${1:-}" '/\(process/ { on = pid == "" ? !seen : $0 ~ "process " pid "\\)"; seen = 1 }
         on && $1 == "faults" { sub(/^ *faults +(new pages|other nodes|[a-z]+) +/, ""); sum += $1 }
@@ -63,10 +63,11 @@ case_counts() {
 }
 
 case_forks() {
-    local child
+    local child parent
     recorded 0 -- "$touches" 48 1 fork
     child=$(ls trace.*)
-    [ "$(field touches trace)" = "$(faults)" ] || fail "the parent: $(cat summary)"
+    parent=$(sed -n 's/.*(process \([0-9]*\)).*/\1/p' summary | grep -vx "${child#trace.}")
+    [ "$(field touches trace)" = "$(faults "$parent")" ] || fail "the parent $parent: $(cat summary)"
     # It ends by _exit, so that its last seven touches may be missing.
     local count seen
     count=$(field touches "$child") seen=$(faults "${child#trace.}")
