@@ -36,7 +36,7 @@ read -r -a rows <<<"$* ${ROWS:-}"
 # Sizes: MiB of the limit, of a set that is twice that; rounds and seconds of each.
 limit=256 rounds=${ROUNDS:-5} seconds=3
 [ "$quick" = 0 ] || limit=16 rounds=1 seconds=0.2
-set_mib=$((limit * 2))
+set_mib=$((limit * 2)) zmem_share=70%
 sort_lines=$((quick ? 100000 : 2500000)) sqlite_records=$((quick ? 20000 : 700000))
 numpy_count=$((quick ? 1 << 18 : 1 << 24)) redis_keys=$((quick ? 10000 : 300000))
 source "$bench/programs.sh"
@@ -198,15 +198,19 @@ row_zmem() {
 
 # ---- programs that run from start to end -----------------------------------------------------------------------------
 
-# program NAME COMMAND...: at half and at a quarter of its peak.
+# program NAME COMMAND...: at half and at a quarter of its peak. As one would run it, with compressed memory inside the
+# budget; and with the disk's tier only.
 program() {
-    local name=$1 top part
+    local name=$1 top part percent
     shift
     top=$(peak "$@")
     for part in 2 4; do
-        product_of $((top / part))
+        percent=$((100 / part))
         rival_of $((top / part))
-        measure --figure "$name-$((100 / part)),s,>=1.2" --once --drop-caches "${product[@]}" "$@" :: "${rival[@]}" "$@"
+        product_of $((top / part)) --zmem "$zmem_share"
+        measure --figure "$name-$percent,s,>=1.2" --once --drop-caches "${product[@]}" "$@" :: "${rival[@]}" "$@"
+        product_of $((top / part))
+        measure --figure "$name-$percent-nvme,s,>=1" --once --drop-caches "${product[@]}" "$@" :: "${rival[@]}" "$@"
     done
     printf '    %s needs %d MiB\n' "$name" "$top"
 }
@@ -236,21 +240,27 @@ redis_pair() {
         "${load[@]}" "$scratch/rival" "$redis_keys" 1024 16
 }
 
+# redis_at NAME BAR MIB OPTION...: both servers with so much memory; options of dsmrun.
+redis_at() {
+    local name=$1 bar=$2
+    rival_of "$3"
+    product_of "${@:3}"
+    if server product "${product[@]}" && server rival "${rival[@]}"; then
+        redis_pair "$name,requests/s,$bar" "$name-p99,us,<=1"
+    else
+        failed=1
+        echo "failed $name: a server does not answer"
+    fi
+    servers_end product rival
+}
+
 row_redis() {
-    local part percent seconds=$seconds
+    local part seconds=$seconds
     [ "$quick" = 1 ] || seconds=10
     redis_peak
     for part in 2 4; do
-        percent=$((100 / part))
-        product_of $((top / part))
-        rival_of $((top / part))
-        if server product "${product[@]}" && server rival "${rival[@]}"; then
-            redis_pair "redis-$percent,requests/s,>=1.2" "redis-$percent-p99,us,<=1"
-        else
-            failed=1
-            echo "failed redis-$percent: a server does not answer"
-        fi
-        servers_end product rival
+        redis_at "redis-$((100 / part))" '>=1.2' $((top / part)) --zmem "$zmem_share"
+        redis_at "redis-$((100 / part))-nvme" '>=1' $((top / part))
     done
     printf '    redis needs %d MiB\n' "$top"
 }
