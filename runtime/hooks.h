@@ -91,11 +91,17 @@ int hooks_keep(void *address, size_t size_bytes);
 /* As dsm_advise(), which is followed as far as there is room: never an error but for holes (-ENOMEM). */
 int hooks_advise(void *address, size_t size_bytes, enum dsm_advice advice);
 
-/* The child of a fork sees zeroes there (MADV_WIPEONFORK), or again what the parent has. */
-int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe);
+/* What madvise(2) says for as long as the memory is mapped. Of foreign parts only HOOKS_LEFT is known. */
+enum hooks_trait {
+    HOOKS_WIPED = 1,    /* the child of a fork sees zeroes there (MADV_WIPEONFORK) */
+    HOOKS_LEFT = 2,     /* the child of a fork has nothing there (MADV_DONTFORK) */
+    HOOKS_UNDUMPED = 4, /* not in a core dump (MADV_DONTDUMP) */
+    HOOKS_HUGE = 8,     /* MADV_HUGEPAGE */
+    HOOKS_SMALL = 16,   /* MADV_NOHUGEPAGE */
+};
 
-/* The child of a fork has nothing there (MADV_DONTFORK), or again what the parent has. Of foreign parts too. */
-int hooks_leave_on_fork(void *address, size_t size_bytes, bool leave);
+/* madvise(2) with advice that gives or takes a trait. Foreign parts too. -ENOMEM: holes; else what the kernel says. */
+int hooks_mark(void *address, size_t size_bytes, int advice);
 
 enum hooks_kind {
     HOOKS_FREE = 0,    /* not mapped */
@@ -109,6 +115,7 @@ struct hooks_run {
     size_t size_bytes; /* of the largest run around the asked page whose pages are all alike */
     enum hooks_kind kind;
     int protection;
+    unsigned traits; /* enum hooks_trait, or-ed */
 };
 
 /* What lies at an address of the range. */

@@ -360,19 +360,11 @@ void hooks_settle_affinity(void)
     affine_settle(&managed_context.shard.affine);
 }
 
-int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe)
+int hooks_mark(void *address, size_t size_bytes, int advice)
 {
-    struct order order = order_of(run_wipe, address, size_bytes);
+    struct order order = order_of(run_mark, address, size_bytes);
 
-    order.is_set = wipe;
-    return managed_call(&order);
-}
-
-int hooks_leave_on_fork(void *address, size_t size_bytes, bool leave)
-{
-    struct order order = order_of(run_leave, address, size_bytes);
-
-    order.is_set = leave;
+    order.flags = advice;
     return managed_call(&order);
 }
 
@@ -384,6 +376,7 @@ static int run_describe(struct managed *context, struct order *order)
     order->end = run.end;
     order->protection = run.state.protection;
     order->flags = run.state.kind;
+    order->traits = run.state.traits;
     return 0;
 }
 
@@ -397,6 +390,7 @@ void hooks_describe(const void *address, struct hooks_run *ret_run)
         .size_bytes = (order.end - order.first) << PAGE_SHIFT,
         .kind = (enum hooks_kind)order.flags,
         .protection = order.protection,
+        .traits = order.traits,
     };
 }
 

@@ -58,6 +58,7 @@ struct order {
     uint64_t first, end; /* pages */
     uint64_t alignment_pages;
     int protection, flags, descriptor;
+    unsigned traits;
     int64_t offset_bytes;
     bool is_set; /* run's own */
 };
@@ -152,8 +153,7 @@ int run_protect(struct managed *managed, struct order *order);
 int run_discard(struct managed *managed, struct order *order);
 int run_keep(struct managed *managed, struct order *order);
 int run_advise(struct managed *managed, struct order *order);
-int run_wipe(struct managed *managed, struct order *order);
-int run_leave(struct managed *managed, struct order *order);
+int run_mark(struct managed *managed, struct order *order);
 /* Starts the shard when what is handed out, and what is about to be, is near the budget. With the mutex. */
 void managed_start_if_near(struct managed *managed, uint64_t more_pages);
 /* pager_user.managed_runs */

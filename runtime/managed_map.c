@@ -471,37 +471,39 @@ int run_advise(struct managed *managed, struct order *order)
     return range_is_valid(managed, order) ? parts_visit(managed, order, part_advise) : 0;
 }
 
-static int part_wipe(struct managed *managed, struct range part, const struct order *order)
+/* What advice gives and takes. */
+static struct range_state state_advised(struct range_state state, int advice)
 {
-    void *address = address_of(managed, part.first);
-    size_t size = bytes_of(part.first, part.end);
-    struct range_state state = part.state;
+    static const struct {
+        int advice;
+        uint8_t gives, takes;
+    } traits[] = {
+        {MADV_WIPEONFORK, HOOKS_WIPED, 0},         {MADV_KEEPONFORK, 0, HOOKS_WIPED},
+        {MADV_DONTFORK, HOOKS_LEFT, 0},            {MADV_DOFORK, 0, HOOKS_LEFT},
+        {MADV_DONTDUMP, HOOKS_UNDUMPED, 0},        {MADV_DODUMP, 0, HOOKS_UNDUMPED},
+        {MADV_HUGEPAGE, HOOKS_HUGE, HOOKS_SMALL}, {MADV_NOHUGEPAGE, HOOKS_SMALL, HOOKS_HUGE},
+    };
 
-    if (madvise(address, size, order->is_set ? MADV_WIPEONFORK : MADV_KEEPONFORK) != 0)
+    for (size_t i = 0; i < ARRAY_COUNT(traits); i++)
+        if (traits[i].advice == advice)
+            state.traits = (uint8_t)((state.traits & ~traits[i].takes) | traits[i].gives);
+    return state;
+}
+
+static int part_mark(struct managed *managed, struct range part, const struct order *order)
+{
+    struct range_state state = state_advised(part.state, order->flags);
+
+    if (madvise(address_of(managed, part.first), bytes_of(part.first, part.end), order->flags) != 0)
         return -errno;
-    state.is_wiped = order->is_set;
+    if (state.kind == HOOKS_FOREIGN)
+        state.traits &= HOOKS_LEFT;
     return state_set(managed, part.first, part.end, state);
 }
 
-int run_wipe(struct managed *managed, struct order *order)
+int run_mark(struct managed *managed, struct order *order)
 {
-    return range_is_valid(managed, order) ? parts_visit(managed, order, part_wipe) : -ENOMEM;
-}
-
-static int part_leave(struct managed *managed, struct range part, const struct order *order)
-{
-    void *address = address_of(managed, part.first);
-    struct range_state state = part.state;
-
-    if (madvise(address, bytes_of(part.first, part.end), order->is_set ? MADV_DONTFORK : MADV_DOFORK) != 0)
-        return -errno;
-    state.is_left = order->is_set;
-    return state_set(managed, part.first, part.end, state);
-}
-
-int run_leave(struct managed *managed, struct order *order)
-{
-    return range_is_valid(managed, order) ? parts_visit(managed, order, part_leave) : -ENOMEM;
+    return range_is_valid(managed, order) ? parts_visit(managed, order, part_mark) : -ENOMEM;
 }
 
 /* ---- a forked child --------------------------------------------------------------------------------------------- */
@@ -520,7 +522,7 @@ static int child_run(struct managed *managed, const struct range *run)
     uint64_t at = run->first;
     int error = 0;
 
-    if (run->state.is_wiped)
+    if (run->state.traits & HOOKS_WIPED)
         pager_private_forget(managed->shard.pager, page_of(run->first), run->end - run->first);
     while (error == 0 && at < run->end) {
         uint64_t last = (run->end + EXTENT_PAGES - 1) / EXTENT_PAGES;
@@ -542,7 +544,7 @@ int managed_enter_child(struct managed *managed)
     int error = 0;
 
     for (uint64_t at = 0; error == 0 && ranges_next(managed->ranges, at, &run); at = run.end)
-        if (run.state.is_left)
+        if (run.state.traits & HOOKS_LEFT)
             error = child_leave(managed, &run);
         else if (run.state.kind == HOOKS_MANAGED && managed_is_running())
             error = child_run(managed, &run);

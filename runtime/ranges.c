@@ -112,8 +112,7 @@ int ranges_find_free(const struct ranges *ranges, uint64_t pages_count, uint64_t
 
 static bool is_alike(struct range_state a, struct range_state b)
 {
-    return a.kind == b.kind && a.protection == b.protection && a.is_wiped == b.is_wiped &&
-           a.is_left == b.is_left;
+    return a.kind == b.kind && a.protection == b.protection && a.traits == b.traits;
 }
 
 /* What replaces the runs that [first, end) touches: their rests and the new run, joined where alike. At most three. */

@@ -13,8 +13,7 @@
 struct range_state {
     uint8_t kind;       /* enum hooks_kind; HOOKS_FREE: nothing */
     uint8_t protection; /* PROT_* */
-    bool is_wiped;      /* forked children see zeroes */
-    bool is_left;       /* forked children have nothing there */
+    uint8_t traits;     /* enum hooks_trait, or-ed */
 };
 
 struct range {

@@ -111,13 +111,14 @@ static inline bool interval_part(struct interval *interval)
     return true;
 }
 
-/* A part inside our range, cut where the kind or the protection changes. Start with `next` and `end`. */
+/* A part inside our range, cut where kind, protection or traits change. Start with `next` and `end`. */
 struct stretch {
     uintptr_t next, end; /* what is left */
     char *at;            /* the part */
     size_t size;
     enum hooks_kind kind;
     int protection;
+    unsigned traits;
 };
 
 static inline bool stretch_part(struct stretch *stretch)
@@ -134,6 +135,7 @@ static inline bool stretch_part(struct stretch *stretch)
     stretch->size = limit - stretch->next;
     stretch->kind = run.kind;
     stretch->protection = run.protection;
+    stretch->traits = run.traits;
     stretch->next = limit;
     return true;
 }

@@ -24,8 +24,9 @@ struct remap {
     size_t from_size, to_size;
     char *target; /* NULL: anywhere */
     int flags;
-    int protection; /* of the old place */
-    bool locked;    /* mlock(2) was there */
+    int protection;  /* of the old place */
+    unsigned traits; /* of the old place; they go along */
+    bool locked;     /* mlock(2) was there */
 };
 
 static bool is_error(long result)
@@ -33,7 +34,7 @@ static bool is_error(long result)
     return result < 0 && result >= -4095;
 }
 
-/* The whole must be one mapping, as far as mremap(2) is concerned: of one kind, with one protection. */
+/* The whole must be one mapping, as far as mremap(2) is concerned: of one kind, alike in protection and traits. */
 static long look(struct remap *remap, enum hooks_kind *ret_kind)
 {
     size_t size = remap->from_size > 0 ? remap->from_size : CALL_PAGE_BYTES;
@@ -50,8 +51,9 @@ static long look(struct remap *remap, enum hooks_kind *ret_kind)
         if (first) {
             kind = part.kind;
             remap->protection = part.protection;
+            remap->traits = part.traits;
         }
-        if (part.kind == HOOKS_FREE || part.kind != kind ||
+        if (part.kind == HOOKS_FREE || part.kind != kind || part.traits != remap->traits ||
             (kind == HOOKS_MANAGED && part.protection != remap->protection))
             return -EFAULT;
     }
@@ -77,6 +79,22 @@ static long place_anywhere(size_t size)
     if (error == -ENOSPC)
         return raw_call(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return error != 0 ? error : (long)at;
+}
+
+/* Before there is a byte: no fork may find bytes there that are not for it. */
+static long mark_again(char *at, size_t size, unsigned traits)
+{
+    static const struct {
+        unsigned trait;
+        int advice;
+    } advised[] = {{HOOKS_WIPED, MADV_WIPEONFORK}, {HOOKS_LEFT, MADV_DONTFORK},   {HOOKS_UNDUMPED, MADV_DONTDUMP},
+                   {HOOKS_HUGE, MADV_HUGEPAGE},    {HOOKS_SMALL, MADV_NOHUGEPAGE}};
+    long error = 0;
+
+    for (size_t i = 0; error == 0 && i < sizeof(advised) / sizeof(advised[0]); i++)
+        if (traits & advised[i].trait)
+            error = call_madvise(at, size, advised[i].advice);
+    return error;
 }
 
 /* Locked memory stays locked when it moves or grows. */
@@ -124,7 +142,9 @@ static long move_ours(const struct remap *remap)
 
     if (is_error(to))
         return to;
-    error = move_bytes(remap, (char *)to);
+    error = mark_again((char *)to, remap->to_size, remap->traits);
+    if (error == 0)
+        error = move_bytes(remap, (char *)to);
     if (error == 0 && remap->protection != (PROT_READ | PROT_WRITE))
         error = call_mprotect((char *)to, remap->to_size, remap->protection, -1);
     if (error != 0) {
@@ -147,6 +167,10 @@ static long grow_in_place(const struct remap *remap)
         return -ENOMEM;
     if (hooks_map_at(end, more, remap->protection, false) != 0)
         return -ENOMEM;
+    if (mark_again(end, more, remap->traits) != 0) {
+        hooks_unmap(end, more);
+        return -ENOMEM;
+    }
     if (remap->locked)
         lock_again(end, more);
     return (long)remap->from;
@@ -224,10 +248,13 @@ static long move_foreign(const struct remap *remap)
         call_munmap(remap->target, remap->to_size);
         return result;
     }
-    if (remap->to_size == size)
-        return result;
-    raw_call(SYS_munmap, remap->target + size, remap->to_size - size);
-    return raw_call(SYS_mremap, remap->target, size, remap->to_size, 0);
+    if (remap->to_size > size) {
+        raw_call(SYS_munmap, remap->target + size, remap->to_size - size);
+        result = raw_call(SYS_mremap, remap->target, size, remap->to_size, 0);
+    }
+    if (!is_error(result) && (remap->traits & HOOKS_LEFT)) /* the kernel knows; the ranges do not yet */
+        call_madvise(remap->target, remap->to_size, MADV_DONTFORK);
+    return result;
 }
 
 static long remap_foreign(const struct remap *remap)

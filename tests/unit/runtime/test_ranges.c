@@ -16,16 +16,15 @@
 #define PAGES 200
 
 static const struct range_state states[] = {
-    {HOOKS_FREE, 0, false, false},   {HOOKS_MANAGED, 3, false, false}, {HOOKS_MANAGED, 1, false, false},
-    {HOOKS_MANAGED, 3, true, false}, {HOOKS_FOREIGN, 1, false, false}, {HOOKS_KEPT, 3, false, false},
-    {HOOKS_MANAGED, 3, false, true},
+    {HOOKS_FREE, 0, 0},    {HOOKS_MANAGED, 3, 0}, {HOOKS_MANAGED, 1, 0},          {HOOKS_MANAGED, 3, HOOKS_WIPED},
+    {HOOKS_FOREIGN, 1, 0}, {HOOKS_KEPT, 3, 0},    {HOOKS_MANAGED, 3, HOOKS_LEFT},
 };
 
 static unsigned state_number(struct range_state state)
 {
     for (unsigned i = 0; i < ARRAY_COUNT(states); i++)
         if (states[i].kind == state.kind && states[i].protection == state.protection &&
-            states[i].is_wiped == state.is_wiped && states[i].is_left == state.is_left)
+            states[i].traits == state.traits)
             return i;
     fail_msg("a state that was never set");
     return 0;
