@@ -219,6 +219,25 @@ static long leave(const struct remap *remap, char *to, size_t size)
     return result;
 }
 
+/* Free addresses of the range are inaccessible memory to the kernel: taken first, then given to it to grow into. */
+static long grow_foreign_in_place(const struct remap *remap)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *end = remap->from + remap->from_size;
+    size_t more = remap->to_size - remap->from_size;
+    long result = -ENOMEM;
+
+    if (more > hooks_base + hooks_size_bytes - (uintptr_t)end || hooks_map_at(end, more, PROT_NONE, false) != 0)
+        return -ENOMEM;
+    if (hooks_map_foreign(end, more, PROT_NONE, flags, -1, 0) == 0 && raw_call(SYS_munmap, end, more) == 0)
+        result = raw_call(SYS_mremap, remap->from, remap->from_size, remap->to_size, 0);
+    if (is_error(result))
+        hooks_unmap(end, more);
+    else if (remap->traits & HOOKS_LEFT)
+        call_madvise(end, more, MADV_DONTFORK);
+    return result;
+}
+
 /* To a place where there is room to grow. */
 static long grow_foreign(const struct remap *remap)
 {
@@ -259,11 +278,14 @@ static long move_foreign(const struct remap *remap)
 
 static long remap_foreign(const struct remap *remap)
 {
+    long result;
+
     if (remap->flags & MREMAP_FIXED)
         return move_foreign(remap);
     if (remap->from_size == 0 || (remap->flags & MREMAP_DONTUNMAP)) /* the old place stays as it is */
         return raw_call(SYS_mremap, remap->from, remap->from_size, remap->to_size, remap->flags);
-    return (remap->flags & MREMAP_MAYMOVE) ? grow_foreign(remap) : -ENOMEM;
+    result = grow_foreign_in_place(remap);
+    return is_error(result) && (remap->flags & MREMAP_MAYMOVE) ? grow_foreign(remap) : result;
 }
 
 /* From outside into the range: the kernel's mapping, whatever it is, and it stays the kernel's. */

@@ -185,6 +185,27 @@ static void locked(void)
     CHECK(munmap(memory, 32 * PAGE) == 0);
 }
 
+/* A file in the middle of other memory grows where it is when there is room, and not into what is there. */
+static void file_grows(void)
+{
+    char *memory = map_filled(SIZE, 15);
+    char *at = memory + 4 * PAGE;
+    FILE *file = tmpfile();
+
+    CHECK(file != NULL && ftruncate(fileno(file), 8 * (off_t)PAGE) == 0);
+    CHECK(mmap(at, 2 * PAGE, RW, MAP_SHARED | MAP_FIXED, fileno(file), 0) == at);
+    fill(at, 2 * PAGE, 16);
+    CHECK_ERROR(mremap(at, 2 * PAGE, 3 * PAGE, 0), ENOMEM);
+    CHECK(munmap(at + 2 * PAGE, 4 * PAGE) == 0);
+    CHECK(mremap(at + PAGE, PAGE, 5 * PAGE, 0) == at + PAGE);
+    fill(at + 2 * PAGE, 4 * PAGE, 17);
+    pressure();
+    CHECK(filled(at, 2 * PAGE, 16) && filled(at + 2 * PAGE, 4 * PAGE, 17));
+    CHECK(filled(memory, 4 * PAGE, 15) && filled_at(memory + 10 * PAGE, SIZE - 10 * PAGE, 15, 10 * PAGE));
+    CHECK(munmap(at + 2 * PAGE, 4 * PAGE) == 0 && fault_of(at + 2 * PAGE, false) == SIGSEGV);
+    CHECK(munmap(memory, SIZE) == 0 && fclose(file) == 0);
+}
+
 /* ---- what madvise said of the memory --------------------------------------------------------- */
 
 struct mark {
@@ -311,5 +332,5 @@ static void shared_kept(void)
 
 TRAP_MAIN({"in_place", in_place}, {"growing", growing}, {"blocked", blocked}, {"fixed", fixed},
           {"between_kinds", between_kinds}, {"left_mapped", left_mapped}, {"cut_off", cut_off},
-          {"protections", protections}, {"errors", errors}, {"locked", locked}, {"marked", marked},
-          {"shared_kept", shared_kept})
+          {"protections", protections}, {"errors", errors}, {"locked", locked}, {"file_grows", file_grows},
+          {"marked", marked}, {"shared_kept", shared_kept})
