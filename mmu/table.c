@@ -112,6 +112,21 @@ void table_forget(struct table *table, struct page_id any_page_of_extent)
     ASSERT(result == 0); /* else the next touch would find old entries */
 }
 
+void table_limit(struct table *table, uint64_t pages_count)
+{
+    uint64_t extents = (pages_count + EXTENT_PAGES - 1) / EXTENT_PAGES;
+    size_t entries_size = extents * table->extent_stride;
+
+    ASSERT(pages_count <= table->pages_count && pages_count % EXTENT_PAGES == 0);
+    for (uint64_t i = extents; i < table->extents_count; i++)
+        table->extents_used -= atomic_exchange_explicit(&table->marks[i], 0, memory_order_release);
+    /* The marks stay readable: table_find() may be on its way to one. */
+    os_pages_unmap(table->entries + entries_size, table->entries_size - entries_size);
+    table->pages_count = pages_count;
+    table->extents_count = extents;
+    table->entries_size = entries_size;
+}
+
 uint64_t table_bytes(const struct table *table)
 {
     return sizeof(*table) + table->extents_used * (table->extent_stride + sizeof(*table->marks));

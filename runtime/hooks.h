@@ -14,6 +14,7 @@
 #ifndef TIERMESH_RUNTIME_HOOKS_H
 #define TIERMESH_RUNTIME_HOOKS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,11 +29,12 @@
  * 0; -ENOENT: this process is not to be managed (no DSM_PRELOAD in the environment); else the sentence says why.
  */
 int hooks_open(void);
-const char *hooks_error(void); /* the sentence of the last failed call of this thread */
+const char *hooks_error(void);         /* the sentence of the last failed call of this thread */
 void hooks_warn(const char *sentence); /* a log line, level warning */
 
-/* Written once by hooks_open(): base and size of the range; 0: nothing is managed. */
-extern uint64_t hooks_base, hooks_size_bytes;
+/* Written by hooks_open(): base and size of the range; 0: nothing is managed. hooks_limit() may make it smaller. */
+extern uint64_t hooks_base;
+extern _Atomic(uint64_t) hooks_size_bytes;
 
 /* Option preload.malloc_threshold, written by hooks_open(): blocks below this size are libc's own. */
 extern uint64_t hooks_malloc_threshold_bytes;
@@ -42,8 +44,12 @@ extern uint64_t hooks_mmap_threshold_bytes;
 
 static inline bool hooks_owns(const void *address)
 {
-    return (uintptr_t)address - hooks_base < hooks_size_bytes;
+    return (uintptr_t)address - hooks_base < atomic_load_explicit(&hooks_size_bytes, memory_order_relaxed);
 }
+
+/* A limit on address space is about to hold (RLIMIT_AS): what is free of the range is given back, so that the limit
+ * counts what is mapped. For good: the range keeps room for a few times the limit. */
+void hooks_limit(uint64_t limit_bytes);
 
 /* From now on nothing new may be started (a seccomp filter is being installed): what is not managed yet never is. */
 void hooks_freeze(void);
@@ -104,7 +110,7 @@ enum hooks_trait {
 int hooks_mark(void *address, size_t size_bytes, int advice);
 
 enum hooks_kind {
-    HOOKS_FREE = 0,    /* not mapped */
+    HOOKS_FREE = 0, /* not mapped */
     HOOKS_MANAGED = 1,
     HOOKS_KEPT = 2,    /* ours, but stays in memory */
     HOOKS_FOREIGN = 3, /* the kernel's */

@@ -49,6 +49,13 @@ uint64_t ranges_count(const struct ranges *ranges)
     return ranges->count;
 }
 
+void ranges_limit(struct ranges *ranges, uint64_t pages_count)
+{
+    ASSERT(pages_count <= ranges->pages_count);
+    ASSERT(ranges->count == 0 || ranges->runs[ranges->count - 1].end <= pages_count);
+    ranges->pages_count = pages_count;
+}
+
 /* Index of the first run that ends behind the page. */
 static uint64_t index_of(const struct ranges *ranges, uint64_t page)
 {

@@ -42,6 +42,9 @@ int ranges_find_free(const struct ranges *ranges, uint64_t pages_count, uint64_t
 /* The first run with end > page, free ones skipped; false: there is none. For walking: page = ret_range->end. */
 bool ranges_next(const struct ranges *ranges, uint64_t page, struct range *ret_range);
 
+/* Fewer pages from now on: those cut off are free. */
+void ranges_limit(struct ranges *ranges, uint64_t pages_count);
+
 uint64_t ranges_count(const struct ranges *ranges);
 
 #endif

@@ -87,8 +87,11 @@ static long mark_again(char *at, size_t size, unsigned traits)
     static const struct {
         unsigned trait;
         int advice;
-    } advised[] = {{HOOKS_WIPED, MADV_WIPEONFORK}, {HOOKS_LEFT, MADV_DONTFORK},   {HOOKS_UNDUMPED, MADV_DONTDUMP},
-                   {HOOKS_HUGE, MADV_HUGEPAGE},    {HOOKS_SMALL, MADV_NOHUGEPAGE}};
+    } advised[] = {{HOOKS_WIPED, MADV_WIPEONFORK},
+                   {HOOKS_LEFT, MADV_DONTFORK},
+                   {HOOKS_UNDUMPED, MADV_DONTDUMP},
+                   {HOOKS_HUGE, MADV_HUGEPAGE},
+                   {HOOKS_SMALL, MADV_NOHUGEPAGE}};
     long error = 0;
 
     for (size_t i = 0; error == 0 && i < sizeof(advised) / sizeof(advised[0]); i++)

@@ -21,7 +21,8 @@
 #define PAGE_BYTES  4096
 #define RUNS_MAX    65536
 
-uint64_t hooks_base, hooks_size_bytes;
+uint64_t hooks_base;
+_Atomic(uint64_t) hooks_size_bytes;
 uint64_t hooks_malloc_threshold_bytes;
 uint64_t hooks_mmap_threshold_bytes = 64 << 10;
 
@@ -197,6 +198,19 @@ int hooks_open(void)
     return 0;
 }
 
+/* The tail goes. */
+void hooks_limit(uint64_t limit_bytes)
+{
+    uint64_t signals = plain_lock();
+    uint64_t end = plain.count > 0 ? plain.runs[plain.count - 1].end : hooks_base;
+
+    end = end > plain.lowest ? end : plain.lowest;
+    if (hooks_base + hooks_size_bytes - end > limit_bytes &&
+        munmap((void *)end, hooks_base + hooks_size_bytes - end) == 0)
+        hooks_size_bytes = end - hooks_base;
+    plain_unlock(signals);
+}
+
 const char *hooks_error(void)
 {
     return "the range could not be reserved";
@@ -231,7 +245,7 @@ static uint64_t find_gap(size_t size, uint64_t mask)
     uint64_t begin = (plain.lowest + mask) & ~mask;
 
     for (size_t i = 0; i <= plain.count; i++) {
-        uint64_t limit = i < plain.count ? plain.runs[i].begin : hooks_base + RANGE_BYTES;
+        uint64_t limit = i < plain.count ? plain.runs[i].begin : hooks_base + hooks_size_bytes;
 
         if (limit >= begin && limit - begin >= size)
             return begin;
@@ -429,7 +443,7 @@ void hooks_describe(const void *address, struct hooks_run *ret_run)
                                       .traits = run->traits};
     } else {
         uint64_t begin = i > 0 ? plain.runs[i - 1].end : hooks_base;
-        uint64_t end = i < plain.count ? plain.runs[i].begin : hooks_base + RANGE_BYTES;
+        uint64_t end = i < plain.count ? plain.runs[i].begin : hooks_base + hooks_size_bytes;
 
         *ret_run = (struct hooks_run){.address = (void *)begin, .size_bytes = end - begin};
     }
