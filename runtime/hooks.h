@@ -140,6 +140,8 @@ bool hooks_may_have_bytes(const void *page);
  * would read zeroes in place of its bytes.
  */
 int hooks_fork_prepare(void);
+/* Before a fork that cannot be refused later: -EMFILE, and the log says so. Holds nothing. */
+int hooks_fork_check(void);
 void hooks_fork_parent(void);
 void hooks_fork_child_memory(void);
 void hooks_fork_child_thread(void);

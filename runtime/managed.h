@@ -67,6 +67,14 @@ struct order {
 
 #define DEFERRED_MAX 256
 
+/* Of whoever forks. */
+#define FORK_SPARES 3
+struct fork_room {
+    int spares[FORK_SPARES]; /* descriptors that only hold their place */
+    unsigned count;
+    uint64_t limit_before; /* on descriptors; 0: it was not raised */
+};
+
 /* Fields of the shard's thread, but for the hand-overs at start and fork. */
 struct private_shard {
     pthread_t thread;
@@ -88,6 +96,7 @@ struct private_shard {
     uint64_t limit_changes;
     bool broker_is_gone;
     struct order park_order; /* of whoever forks: it has the mutex */
+    struct fork_room room;
     struct order *parking;   /* a fork waits for the transfers to end; no faults are read, nothing is evicted */
     _Atomic(uint32_t) parked;
     _Atomic(uint32_t) started; /* 0, 1: running, 2: failed */

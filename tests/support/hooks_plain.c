@@ -463,6 +463,11 @@ void hooks_settle_affinity(void)
 {
 }
 
+int hooks_fork_check(void)
+{
+    return 0;
+}
+
 int hooks_fork_prepare(void)
 {
     const char *refuse = getenv("HOOKS_PLAIN_REFUSE_FORK");
