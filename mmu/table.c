@@ -51,6 +51,9 @@ int table_create(uint64_t pages_count, size_t entry_bytes, struct table **ret_ta
     /* A huge page would charge 2 MiB for the first entry. */
     madvise(table->marks, table->marks_size, MADV_NOHUGEPAGE);
     madvise(table->entries, table->entries_size, MADV_NOHUGEPAGE);
+    /* A core dump would be as large as the reservation, if not on a disk then in the pipe to who takes it. */
+    madvise(table->marks, table->marks_size, MADV_DONTDUMP);
+    madvise(table->entries, table->entries_size, MADV_DONTDUMP);
     *ret_table = table;
     return 0;
 unmap_marks:

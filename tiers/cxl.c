@@ -110,6 +110,7 @@ static int anonymous_open(uint64_t size_bytes, struct mapped_source **ret_source
                          (unsigned long long)(size_bytes >> 20));
     }
     (void)madvise(memory, anonymous->reserved_bytes, MADV_NOHUGEPAGE); /* a slot freed is a page given back */
+    (void)madvise(memory, anonymous->reserved_bytes, MADV_DONTDUMP);   /* may hold what its owner keeps out of dumps */
     anonymous->self = (int)syscall(SYS_pidfd_open, getpid(), 0);
     anonymous->source = (struct mapped_source){
         .memory = memory,
