@@ -295,6 +295,22 @@ static void processors_stay(void)
     CHECK(munmap(memory, size) == 0);
 }
 
+/* Programs count on low numbers, and close them. */
+static void low_descriptors(void)
+{
+    char *memory = map_filled(SIZE, 10);
+    char path[64], target[64];
+    ssize_t size;
+
+    push_out(memory, SIZE);
+    for (int fd = 3; fd < 100; fd++) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        size = readlink(path, target, sizeof(target));
+        CHECK(size <= 0 || strncmp(target, "anon_inode:", 11) != 0);
+    }
+    CHECK(filled(memory, SIZE, 10) && munmap(memory, SIZE) == 0);
+}
+
 /* What a core dump would have of this process, without the pages that are not there taking room in it. */
 static size_t dumped_bytes(void)
 {
@@ -330,4 +346,5 @@ static void small_dumps(void)
 
 TRAP_MAIN({"processors_stay", processors_stay}, {"borrowed_memory", borrowed_memory}, {"spawned", spawned},
           {"failed_exec", failed_exec}, {"closed_ranges", closed_ranges}, {"duplicates", duplicates},
-          {"daemons", daemons}, {"small_dumps", small_dumps}, {"filtered", filtered})
+          {"daemons", daemons}, {"small_dumps", small_dumps}, {"low_descriptors", low_descriptors},
+          {"filtered", filtered})
