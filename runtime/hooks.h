@@ -47,8 +47,10 @@ static inline bool hooks_owns(const void *address)
     return (uintptr_t)address - hooks_base < atomic_load_explicit(&hooks_size_bytes, memory_order_relaxed);
 }
 
-/* A limit on address space is about to hold (RLIMIT_AS): what is free of the range is given back, so that the limit
- * counts what is mapped. For good: the range keeps room for a few times the limit. */
+/*
+ * A limit on address space or data is about to hold (RLIMIT_AS, RLIMIT_DATA): what is free of the range is given back,
+ * so that the limit counts what is mapped. For good: the range keeps room for a few times the limit.
+ */
 void hooks_limit(uint64_t limit_bytes);
 
 /* From now on nothing new may be started (a seccomp filter is being installed): what is not managed yet never is. */

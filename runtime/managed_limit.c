@@ -3,8 +3,9 @@
  * managed_limit.c - the range of addresses, and what a limit on address space (RLIMIT_AS) makes of it.
  *
  * Without a limit the whole range is reserved at start: nobody else gets an address of it. The kernel counts reserved
- * addresses against the limit, so under one the range is *bare*: free addresses are not mapped, and what is handed out
- * is mapped where it must be. The kernel places nothing there by itself; what somebody else put there is left alone.
+ * addresses against the limit, and the tables for them against one on data (RLIMIT_DATA), so under either the range is
+ * *bare*: as small as the limit lets it be, free addresses are not mapped, and what is handed out is mapped where it
+ * must be. The kernel places nothing there by itself; what somebody else put there is left alone.
  */
 #include "base/error.h"
 #include "runtime/managed.h"
@@ -39,23 +40,30 @@ static bool reserve(uint64_t base, uint64_t size)
     return got == wanted;
 }
 
+static rlim_t limit_now(int which)
+{
+    struct rlimit limit;
+
+    return getrlimit(which, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
+
 int managed_window_open(struct managed *managed)
 {
     uint64_t base = managed->config.window_base != 0 ? managed->config.window_base : WINDOW_BASE;
-    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    rlim_t limit = limit_now(RLIMIT_AS), data_limit = limit_now(RLIMIT_DATA);
     uint64_t size = WINDOW_BYTES;
 
-    (void)getrlimit(RLIMIT_AS, &limit);
-    managed->is_bare = limit.rlim_cur != RLIM_INFINITY;
+    limit = limit < data_limit ? limit : data_limit;
+    managed->is_bare = limit != RLIM_INFINITY;
     if (managed->is_bare)
-        size = bare_bytes(limit.rlim_cur);
+        size = bare_bytes(limit);
     else
         while (size >= WINDOW_BYTES_MIN && !reserve(base, size))
             size /= 4;
     if (size < WINDOW_BYTES_MIN)
         return error_set(-ENOMEM,
-                         "no addresses for managed memory at 0x%lx: something else is there, or a limit on "
-                         "memory (ulimit -d, vm.overcommit_memory 2)",
+                         "no addresses for managed memory at 0x%lx: something else is there, or "
+                         "vm.overcommit_memory is 2",
                          (unsigned long)base);
     managed->window =
         (struct mmu_window){.base = base, .private_bytes = size, .memfd = -1, .pagemap_fd = -1, .is_inherited = true};

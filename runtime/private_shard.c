@@ -357,7 +357,9 @@ static int shard_open(struct private_shard *shard)
     if (error != 0)
         return error;
     loop_spin_set(shard->loop, managed_context.config.preload_spin_ns);
-    error = table_create(pages, sizeof(struct page_entry), &shard->pages);
+    if (table_create(pages, sizeof(struct page_entry), &shard->pages) != 0)
+        return error_set(-ENOMEM, "no memory for the table of %llu GiB; a limit may be too small (ulimit -v, -d)",
+                         (unsigned long long)(pages >> 18));
     if (error == 0)
         error = mmu_open(&managed_context.window, &shard->features, &shard->mmu);
     if (error == 0)

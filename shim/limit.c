@@ -2,7 +2,8 @@
 /*
  * limit.c - limits that the program sets itself.
  *
- * The kernel counts our reserved addresses against a limit on address space; they are given back before it holds.
+ * The kernel counts our reserved addresses against a limit on address space, and the tables for them against one on
+ * data; they are given back before it holds.
  */
 #include "shim/calls.h"
 
@@ -10,7 +11,8 @@ long call_prlimit(pid_t process, unsigned which, const struct rlimit *new_limit,
 {
     bool is_self = process == 0 || process == raw_call(SYS_getpid);
 
-    if (which == RLIMIT_AS && new_limit != NULL && is_self && new_limit->rlim_cur != RLIM_INFINITY && calls_managed())
+    if ((which == RLIMIT_AS || which == RLIMIT_DATA) && new_limit != NULL && new_limit->rlim_cur != RLIM_INFINITY &&
+        is_self && calls_managed())
         hooks_limit(new_limit->rlim_cur);
     return raw_call(SYS_prlimit64, process, which, new_limit, old_limit);
 }

@@ -24,7 +24,8 @@ static void limited(size_t allowed, size_t forbidden)
     char *memory = map_filled(32 * MIB, 1);
     char *large;
 
-    CHECK_ERROR(mmap(NULL, forbidden, RW, ANONYMOUS | MAP_NORESERVE, -1, 0), ENOMEM);
+    if (forbidden > 0)
+        CHECK_ERROR(mmap(NULL, forbidden, RW, ANONYMOUS | MAP_NORESERVE, -1, 0), ENOMEM);
     for (int round = 0; round < 4; round++) {
         large = map(allowed, RW);
         fill(large + allowed - 2 * MIB, MIB, 2);
@@ -32,7 +33,8 @@ static void limited(size_t allowed, size_t forbidden)
         CHECK(filled(large + allowed - 2 * MIB, MIB, 2) && zeroed(large + allowed - MIB, MIB));
         CHECK(munmap(large, allowed) == 0 && fault_of(large, false) == SIGSEGV);
     }
-    CHECK_ERROR(mmap(NULL, forbidden, PROT_NONE, ANONYMOUS, -1, 0), ENOMEM);
+    if (forbidden > 0)
+        CHECK_ERROR(mmap(NULL, forbidden, PROT_NONE, ANONYMOUS, -1, 0), ENOMEM);
     memory = mremap(memory, 32 * MIB, 64 * MIB, MREMAP_MAYMOVE);
     CHECK(memory != MAP_FAILED && filled(memory, 32 * MIB, 1) && zeroed(memory + 32 * MIB, 32 * MIB));
     CHECK(munmap(memory + 8 * MIB, 8 * MIB) == 0 && fault_of(memory + 8 * MIB, false) == SIGSEGV);
@@ -43,6 +45,14 @@ static void limited(size_t allowed, size_t forbidden)
     pressure();
     CHECK(filled(memory, 4 * MIB, 1) && filled(memory + 4 * MIB, MIB, 3));
     CHECK(munmap(memory, 64 * MIB) == 0);
+}
+
+static void exec_self(void)
+{
+    struct rlimit limit;
+
+    CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+    execl("/proc/self/exe", arguments[0], "limited", limit.rlim_cur != RLIM_INFINITY ? "addresses" : NULL, NULL);
 }
 
 /* In a child, or the cases after it would be limited too. */
@@ -104,10 +114,30 @@ static void other_ways(void)
     in_child(set_otherwise);
 }
 
+/* A limit on data counts what may be written. */
+static void data_first(void)
+{
+    struct rlimit limit = {4 * GIB, RLIM_INFINITY};
+    char *memory = map_filled(8 * MIB, 5);
+
+    push_out(memory, 8 * MIB);
+    CHECK(setrlimit(RLIMIT_DATA, &limit) == 0);
+    CHECK_ERROR(mmap(NULL, 8 * GIB, RW, ANONYMOUS | MAP_NORESERVE, -1, 0), ENOMEM);
+    CHECK(munmap(map(64 * GIB, PROT_NONE), 64 * GIB) == 0);
+    limited(GIB, 0);
+    CHECK(filled(memory, 8 * MIB, 5));
+    in_child(exec_self);
+}
+
+static void of_data(void)
+{
+    in_child(data_first);
+}
+
 static void exec_limited(void)
 {
     limit_set(4 * GIB);
-    execl("/proc/self/exe", arguments[0], "limited", NULL);
+    exec_self();
 }
 
 static void inherited(void)
@@ -117,12 +147,15 @@ static void inherited(void)
 
 int main(int argc, char **argv)
 {
-    const struct trap_case cases[] = {
-        {"at_start", at_start}, {"while_running", while_running}, {"other_ways", other_ways}, {"inherited", inherited}};
+    const struct trap_case cases[] = {{"at_start", at_start},
+                                      {"while_running", while_running},
+                                      {"other_ways", other_ways},
+                                      {"inherited", inherited},
+                                      {"of_data", of_data}};
 
     arguments = argv;
     if (argc > 1 && strcmp(argv[1], "limited") == 0) {
-        limited(GIB, 8 * GIB);
+        limited(GIB, argc > 2 ? 8 * GIB : 0);
         return 0;
     }
     return trap_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
