@@ -289,6 +289,7 @@ case_userfaultfd() {
     expect 77 setpriv --reuid 65534 --clear-groups "$dsmrun" touch ran
     expect_word err 'unprivileged_userfaultfd'
     expect_word err '/dev/userfaultfd'
+    no_word err 'managed: .*managed: '
     [ ! -e ran ] || fail "the program was started all the same"
     expect 0 setpriv --reuid 65534 --clear-groups "$dsmrun" --unmanaged touch ran
     expect_word err 'runs unmanaged'
