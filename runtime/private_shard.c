@@ -452,7 +452,8 @@ static void *shard_main(void *argument)
     affine_init(&shard->affine, managed_context.config.preload_affine);
     shard->start_error = error;
     if (error != 0)
-        snprintf(shard->start_text, sizeof(shard->start_text), "%s", error_text());
+        snprintf(shard->start_text, sizeof(shard->start_text), "%s",
+                 error_text()[0] != '\0' ? error_text() : strerrordesc_np(-error));
     shard->start_ns = os_now_ns();
     /* Pairs with the acquire in thread_start(): the starter sees everything that was opened. */
     atomic_store_explicit(&shard->started, error == 0 ? 1 : 2, memory_order_release);
