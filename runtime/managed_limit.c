@@ -40,7 +40,7 @@ static bool reserve(uint64_t base, uint64_t size)
     return got == wanted;
 }
 
-static rlim_t limit_now(int which)
+static rlim_t limit_now(__rlimit_resource_t which)
 {
     struct rlimit limit;
 
