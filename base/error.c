@@ -5,17 +5,20 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Thread_local char last_text[512] TLS_STATIC;
 
 int error_set(int code, const char *format, ...)
 {
     int saved_errno = errno;
+    char text[sizeof(last_text)];
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(last_text, sizeof(last_text), format, arguments);
+    vsnprintf(text, sizeof(text), format, arguments); /* an argument may be the last text */
     va_end(arguments);
+    memcpy(last_text, text, strlen(text) + 1);
     errno = saved_errno;
     return code;
 }

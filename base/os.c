@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -108,7 +109,8 @@ static void owned_set(int fd, bool is_owned)
 
 int os_descriptor_own(int fd)
 {
-    int high = fd < OS_DESCRIPTOR_LOWEST ? fcntl(fd, F_DUPFD_CLOEXEC, OS_DESCRIPTOR_LOWEST) : fd;
+    bool is_placed = fd >= OS_DESCRIPTOR_LOWEST && fd < OWNED_MAX;
+    int high = is_placed ? fd : fcntl(fd, F_DUPFD_CLOEXEC, OS_DESCRIPTOR_LOWEST);
 
     if (high < 0)
         high = fd;
@@ -127,6 +129,28 @@ void os_descriptor_close(int fd)
 {
     owned_set(fd, false);
     close(fd);
+}
+
+uint64_t os_descriptors_raise(void)
+{
+    struct rlimit limit;
+    uint64_t before;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max)
+        return 0;
+    before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? before : 0;
+}
+
+void os_descriptors_restore(uint64_t before)
+{
+    struct rlimit limit;
+
+    if (before == 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = before;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int os_descriptor_next(int fd)

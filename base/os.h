@@ -55,4 +55,11 @@ void os_descriptor_disown(int fd); /* forgets it; somebody else closes it */
 void os_descriptor_close(int fd);
 int os_descriptor_next(int fd);
 
+/*
+ * Room for descriptors of our own where the program has used up its limit on them: _raise lifts it to the hard one,
+ * until _restore. 0: nothing was changed.
+ */
+uint64_t os_descriptors_raise(void);
+void os_descriptors_restore(uint64_t before);
+
 #endif

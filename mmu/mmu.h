@@ -214,6 +214,8 @@ int mmu_put_back(struct mmu *mmu, struct page_id page, void *staging) MUST_USE;
  * Only pages that were taken out may be touched there, until mmu_staging_clear() makes their places ready again.
  */
 int mmu_staging_create(struct mmu *mmu, unsigned pages_count, void **ret_staging) MUST_USE;
+/* Only the first pages_count pages stay; the rest must be empty. */
+void mmu_staging_limit(struct mmu *mmu, void *staging, unsigned pages_count);
 void mmu_staging_clear(struct mmu *mmu, void *staging, unsigned first, unsigned pages_count);
 /* Bytes for pages that are to be put back from there, as if they had been taken out. Needs MOVE. 0 or -errno. */
 int mmu_staging_fill(struct mmu *mmu, void *staging, const void *bytes, unsigned pages_count) MUST_USE;

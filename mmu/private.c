@@ -389,6 +389,19 @@ int mmu_staging_create(struct mmu *mmu, unsigned pages_count, void **ret_staging
     return 0;
 }
 
+void mmu_staging_limit(struct mmu *mmu, void *staging, unsigned pages_count)
+{
+    struct staging *found = mmu->stagings;
+
+    while (found->memory != staging)
+        found++;
+    ASSERT(found < mmu->stagings + mmu->stagings_count && run_bytes(pages_count) <= found->size_bytes);
+    if (run_bytes(pages_count) == found->size_bytes)
+        return;
+    munmap((uint8_t *)staging + run_bytes(pages_count), found->size_bytes - run_bytes(pages_count));
+    found->size_bytes = run_bytes(pages_count);
+}
+
 void mmu_staging_clear(struct mmu *mmu, void *staging, unsigned first, unsigned pages_count)
 {
     int result = 0;

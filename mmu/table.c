@@ -51,6 +51,9 @@ int table_create(uint64_t pages_count, size_t entry_bytes, struct table **ret_ta
     /* A huge page would charge 2 MiB for the first entry. */
     madvise(table->marks, table->marks_size, MADV_NOHUGEPAGE);
     madvise(table->entries, table->entries_size, MADV_NOHUGEPAGE);
+    /* A core dump would be as large as the reservation, if not on a disk then in the pipe to who takes it. */
+    madvise(table->marks, table->marks_size, MADV_DONTDUMP);
+    madvise(table->entries, table->entries_size, MADV_DONTDUMP);
     *ret_table = table;
     return 0;
 unmap_marks:
@@ -110,6 +113,21 @@ void table_forget(struct table *table, struct page_id any_page_of_extent)
     table->extents_used--;
     result = madvise(table->entries + extent * table->extent_stride, table->extent_stride, MADV_DONTNEED);
     ASSERT(result == 0); /* else the next touch would find old entries */
+}
+
+void table_limit(struct table *table, uint64_t pages_count)
+{
+    uint64_t extents = (pages_count + EXTENT_PAGES - 1) / EXTENT_PAGES;
+    size_t entries_size = extents * table->extent_stride;
+
+    ASSERT(pages_count <= table->pages_count && pages_count % EXTENT_PAGES == 0);
+    for (uint64_t i = extents; i < table->extents_count; i++)
+        table->extents_used -= atomic_exchange_explicit(&table->marks[i], 0, memory_order_release);
+    /* The marks stay readable: table_find() may be on its way to one. */
+    os_pages_unmap(table->entries + entries_size, table->entries_size - entries_size);
+    table->pages_count = pages_count;
+    table->extents_count = extents;
+    table->entries_size = entries_size;
 }
 
 uint64_t table_bytes(const struct table *table)

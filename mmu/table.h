@@ -19,6 +19,9 @@ void *table_find(const struct table *table, struct page_id page); /* NULL: exten
 void *table_touch(struct table *table, struct page_id page);      /* NULL: page outside, or no memory */
 void table_forget(struct table *table, struct page_id any_page_of_extent);
 
+/* Fewer pages from now on, whole extents; those cut off are forgotten. The shard's thread. */
+void table_limit(struct table *table, uint64_t pages_count);
+
 uint64_t table_bytes(const struct table *table); /* memory in use */
 uint64_t table_extents(const struct table *table);
 

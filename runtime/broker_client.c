@@ -96,7 +96,7 @@ static int packet_take(struct broker *broker)
 {
     int error = broker_receive(broker->fd, &broker->packet);
 
-    if (error == -EAGAIN || error == -EPIPE)
+    if (error == -EAGAIN || error == -EPIPE || error == -EMSGSIZE)
         return error;
     if (error == 0 && broker_decode(broker->packet.bytes, broker->packet.size_bytes, &broker->message) == 0)
         return 0;
@@ -130,6 +130,8 @@ static int answer_await(struct broker *broker, uint64_t deadline_ns)
         }
         if (error == -EPIPE)
             return error_set(error, "the job's broker hung up: dsmrun has ended");
+        if (error == -EMSGSIZE)
+            return error_set(-EMFILE, "no descriptors for what the job's broker sent (ulimit -n)");
         if (error == -EPROTO)
             return error_set(error, "what answers as the job's broker is none");
         if (wait_readable(broker->fd, deadline_ns) < 0)
@@ -418,6 +420,7 @@ void broker_child_enter(struct broker *parent, struct broker *child, struct tier
     if (tier != NULL)
         tier_nvme_account(tier, child->store.account);
     os_descriptor_close(parent->fd);
+    child->fd = os_descriptor_own(child->fd); /* now there may be a place for it that is remembered */
     os_pages_unmap(parent, sizeof(*parent)); /* its account was not inherited */
     child->message.type = BROKER_HERE;
     child->message.serial = 0;

@@ -14,6 +14,7 @@
 #ifndef TIERMESH_RUNTIME_HOOKS_H
 #define TIERMESH_RUNTIME_HOOKS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,11 +29,12 @@
  * 0; -ENOENT: this process is not to be managed (no DSM_PRELOAD in the environment); else the sentence says why.
  */
 int hooks_open(void);
-const char *hooks_error(void); /* the sentence of the last failed call of this thread */
+const char *hooks_error(void);         /* the sentence of the last failed call of this thread */
 void hooks_warn(const char *sentence); /* a log line, level warning */
 
-/* Written once by hooks_open(): base and size of the range; 0: nothing is managed. */
-extern uint64_t hooks_base, hooks_size_bytes;
+/* Written by hooks_open(): base and size of the range; 0: nothing is managed. hooks_limit() may make it smaller. */
+extern uint64_t hooks_base;
+extern _Atomic(uint64_t) hooks_size_bytes;
 
 /* Option preload.malloc_threshold, written by hooks_open(): blocks below this size are libc's own. */
 extern uint64_t hooks_malloc_threshold_bytes;
@@ -42,8 +44,14 @@ extern uint64_t hooks_mmap_threshold_bytes;
 
 static inline bool hooks_owns(const void *address)
 {
-    return (uintptr_t)address - hooks_base < hooks_size_bytes;
+    return (uintptr_t)address - hooks_base < atomic_load_explicit(&hooks_size_bytes, memory_order_relaxed);
 }
+
+/*
+ * A limit on address space or data is about to hold (RLIMIT_AS, RLIMIT_DATA): what is free of the range is given back,
+ * so that the limit counts what is mapped. For good: the range keeps room for a few times the limit.
+ */
+void hooks_limit(uint64_t limit_bytes);
 
 /* From now on nothing new may be started (a seccomp filter is being installed): what is not managed yet never is. */
 void hooks_freeze(void);
@@ -91,14 +99,20 @@ int hooks_keep(void *address, size_t size_bytes);
 /* As dsm_advise(), which is followed as far as there is room: never an error but for holes (-ENOMEM). */
 int hooks_advise(void *address, size_t size_bytes, enum dsm_advice advice);
 
-/* The child of a fork sees zeroes there (MADV_WIPEONFORK), or again what the parent has. */
-int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe);
+/* What madvise(2) says for as long as the memory is mapped. Of foreign parts only HOOKS_LEFT is known. */
+enum hooks_trait {
+    HOOKS_WIPED = 1,    /* the child of a fork sees zeroes there (MADV_WIPEONFORK) */
+    HOOKS_LEFT = 2,     /* the child of a fork has nothing there (MADV_DONTFORK) */
+    HOOKS_UNDUMPED = 4, /* not in a core dump (MADV_DONTDUMP) */
+    HOOKS_HUGE = 8,     /* MADV_HUGEPAGE */
+    HOOKS_SMALL = 16,   /* MADV_NOHUGEPAGE */
+};
 
-/* The child of a fork has nothing there (MADV_DONTFORK), or again what the parent has. Of foreign parts too. */
-int hooks_leave_on_fork(void *address, size_t size_bytes, bool leave);
+/* madvise(2) with advice that gives or takes a trait. Foreign parts too. -ENOMEM: holes; else what the kernel says. */
+int hooks_mark(void *address, size_t size_bytes, int advice);
 
 enum hooks_kind {
-    HOOKS_FREE = 0,    /* not mapped */
+    HOOKS_FREE = 0, /* not mapped */
     HOOKS_MANAGED = 1,
     HOOKS_KEPT = 2,    /* ours, but stays in memory */
     HOOKS_FOREIGN = 3, /* the kernel's */
@@ -109,6 +123,7 @@ struct hooks_run {
     size_t size_bytes; /* of the largest run around the asked page whose pages are all alike */
     enum hooks_kind kind;
     int protection;
+    unsigned traits; /* enum hooks_trait, or-ed */
 };
 
 /* What lies at an address of the range. */
@@ -127,6 +142,8 @@ bool hooks_may_have_bytes(const void *page);
  * would read zeroes in place of its bytes.
  */
 int hooks_fork_prepare(void);
+/* Before a fork that cannot be refused later: -EMFILE, and the log says so. Holds nothing. */
+int hooks_fork_check(void);
 void hooks_fork_parent(void);
 void hooks_fork_child_memory(void);
 void hooks_fork_child_thread(void);

@@ -18,13 +18,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define WINDOW_BASE      0x300000000000U
-#define WINDOW_BYTES     ((uint64_t)16 << 40)
-#define WINDOW_BYTES_MIN ((uint64_t)1 << 30)
-#define KEEP_RETRY_NS    100000
-#define SIGNALS_BYTES    8
+#define KEEP_RETRY_NS 100000
+#define SIGNALS_BYTES 8
 
-uint64_t hooks_base, hooks_size_bytes;
+uint64_t hooks_base;
+_Atomic(uint64_t) hooks_size_bytes;
 uint64_t hooks_malloc_threshold_bytes, hooks_mmap_threshold_bytes;
 struct managed managed_context;
 
@@ -43,29 +41,6 @@ static _Thread_local struct order_slot thread_slot TLS_STATIC;
 static struct order_slot spare_slots[SPARE_SLOTS];
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
-
-/* As much as the limits on addresses allow: a smaller range only means that less can be managed_context. */
-static int window_reserve(struct mmu_window *window)
-{
-    uint64_t base = managed_context.config.window_base != 0 ? managed_context.config.window_base : WINDOW_BASE;
-
-    for (uint64_t size = WINDOW_BYTES; size >= WINDOW_BYTES_MIN; size /= 4) {
-        void *wanted = (void *)(uintptr_t)base;
-        void *got = mmap(wanted, size, PROT_NONE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-
-        if (got == wanted) {
-            *window = (struct mmu_window){
-                .base = base, .private_bytes = size, .memfd = -1, .pagemap_fd = -1, .is_inherited = true};
-            mmu_window_look(window);
-            return 0;
-        }
-        if (got != MAP_FAILED)
-            munmap(got, size);
-    }
-    return error_set(-ENOMEM, "no addresses for managed memory at 0x%lx: a limit on address space (ulimit -v), or "
-                     "vm.overcommit_memory 2", (unsigned long)base);
-}
 
 static int tables_make(void)
 {
@@ -89,7 +64,7 @@ int hooks_open(void)
     if (error == 0)
         error = config_check(config);
     if (error == 0)
-        error = window_reserve(&managed_context.window);
+        error = managed_window_open(&managed_context);
     if (error == 0)
         error = tables_make();
     if (error != 0)
@@ -299,8 +274,7 @@ int hooks_map_at(void *address, size_t size_bytes, int protection, bool replace)
     return managed_call(&order);
 }
 
-int hooks_map_foreign(void *address, size_t size_bytes, int protection, int flags, int descriptor,
-                      int64_t offset_bytes)
+int hooks_map_foreign(void *address, size_t size_bytes, int protection, int flags, int descriptor, int64_t offset_bytes)
 {
     struct order order = order_of(run_map_foreign, address, size_bytes);
 
@@ -360,30 +334,26 @@ void hooks_settle_affinity(void)
     affine_settle(&managed_context.shard.affine);
 }
 
-int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe)
+int hooks_mark(void *address, size_t size_bytes, int advice)
 {
-    struct order order = order_of(run_wipe, address, size_bytes);
+    struct order order = order_of(run_mark, address, size_bytes);
 
-    order.is_set = wipe;
-    return managed_call(&order);
-}
-
-int hooks_leave_on_fork(void *address, size_t size_bytes, bool leave)
-{
-    struct order order = order_of(run_leave, address, size_bytes);
-
-    order.is_set = leave;
+    order.flags = advice;
     return managed_call(&order);
 }
 
 static int run_describe(struct managed *context, struct order *order)
 {
-    struct range run = ranges_at(context->ranges, order->first);
+    uint64_t pages = context->window.private_bytes >> PAGE_SHIFT;
+    struct range run = {.first = pages, .end = UINT64_MAX}; /* cut off since (hooks_limit) */
 
+    if (order->first < pages)
+        run = ranges_at(context->ranges, order->first);
     order->first = run.first;
     order->end = run.end;
     order->protection = run.state.protection;
     order->flags = run.state.kind;
+    order->traits = run.state.traits;
     return 0;
 }
 
@@ -397,6 +367,7 @@ void hooks_describe(const void *address, struct hooks_run *ret_run)
         .size_bytes = (order.end - order.first) << PAGE_SHIFT,
         .kind = (enum hooks_kind)order.flags,
         .protection = order.protection,
+        .traits = order.traits,
     };
 }
 

@@ -5,6 +5,7 @@
  *
  *   managed.c        opening, orders, and what needs no shard
  *   managed_map.c    what an order does to mappings
+ *   managed_limit.c  the range of addresses, and limits on address space
  *   managed_advise.c what the program said of its memory before the shard ran
  *   managed_fork.c   the way through a fork
  *   private_shard.c  the shard's thread: faults, eviction, orders
@@ -27,6 +28,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 enum managed_state {
     MANAGED_IDLE = 0,    /* nothing is managed yet */
@@ -58,11 +60,20 @@ struct order {
     uint64_t first, end; /* pages */
     uint64_t alignment_pages;
     int protection, flags, descriptor;
+    unsigned traits;
     int64_t offset_bytes;
     bool is_set; /* run's own */
 };
 
 #define DEFERRED_MAX 256
+
+/* Of whoever forks. */
+#define FORK_SPARES 3
+struct fork_room {
+    int spares[FORK_SPARES]; /* descriptors that only hold their place */
+    unsigned count;
+    uint64_t limit_before; /* on descriptors; 0: it was not raised */
+};
 
 /* Fields of the shard's thread, but for the hand-overs at start and fork. */
 struct private_shard {
@@ -85,7 +96,8 @@ struct private_shard {
     uint64_t limit_changes;
     bool broker_is_gone;
     struct order park_order; /* of whoever forks: it has the mutex */
-    struct order *parking; /* a fork waits for the transfers to end; no faults are read, nothing is evicted */
+    struct fork_room room;
+    struct order *parking;   /* a fork waits for the transfers to end; no faults are read, nothing is evicted */
     _Atomic(uint32_t) parked;
     _Atomic(uint32_t) started; /* 0, 1: running, 2: failed */
     int start_error;
@@ -105,12 +117,13 @@ struct managed {
     struct mmu_window window;
     _Atomic(int) state;
     bool is_frozen;
-    pid_t pid; /* of this process: others may share its memory (vfork, CLONE_VM) */
+    bool is_bare; /* free addresses of the range are not mapped: a limit on address space counts them */
+    pid_t pid;    /* of this process: others may share its memory (vfork, CLONE_VM) */
 
     _Atomic(uint32_t) mutex; /* 0, 1: held, 2: held and waited for */
-    bool is_lent; /* a thread has the mutex and waits for the shard, which may act as its holder */
+    bool is_lent;            /* a thread has the mutex and waits for the shard, which may act as its holder */
     struct ranges *ranges;
-    uint8_t *extents; /* enum extent_state */
+    uint8_t *extents;                   /* enum extent_state */
     uint64_t charged_extents;           /* FRESH ones, before the shard runs */
     uint64_t managed_pages, kept_pages; /* handed out and accessible, in ranges of these kinds */
 
@@ -122,6 +135,12 @@ struct managed {
 
 /* The one context of the preload library's runtime. */
 extern struct managed managed_context;
+
+/* False for a task that only shares this memory (vfork, CLONE_VM). */
+static inline bool managed_is_own(void)
+{
+    return getpid() == managed_context.pid;
+}
 
 static inline bool managed_is_running(void)
 {
@@ -136,7 +155,7 @@ void managed_lock(struct managed *managed);
 /* Carry an order out, here or on the shard; all signals are blocked meanwhile. `order` may lie anywhere. */
 int managed_call(struct order *order);
 int managed_wait(struct order *order); /* until it is finished; its result */
-void managed_slots_reset(void); /* in a forked child: nobody else is there */
+void managed_slots_reset(void);        /* in a forked child: nobody else is there */
 void order_finish(struct order *order, int result);
 /* The shard: the mutex, without waiting. */
 bool managed_try_lock(struct managed *managed);
@@ -152,14 +171,20 @@ int run_protect(struct managed *managed, struct order *order);
 int run_discard(struct managed *managed, struct order *order);
 int run_keep(struct managed *managed, struct order *order);
 int run_advise(struct managed *managed, struct order *order);
-int run_wipe(struct managed *managed, struct order *order);
-int run_leave(struct managed *managed, struct order *order);
+int run_mark(struct managed *managed, struct order *order);
 /* Starts the shard when what is handed out, and what is about to be, is near the budget. With the mutex. */
 void managed_start_if_near(struct managed *managed, uint64_t more_pages);
 /* pager_user.managed_runs */
 int managed_runs(void *context, struct page_id first, struct page_run runs[PAGER_EXTENT_RUNS_MAX]);
 /* All that is registered here is registered with the child's descriptor; what is wiped on fork is forgotten. */
 int managed_enter_child(struct managed *managed) MUST_USE;
+
+/* managed_limit.c */
+int managed_window_open(struct managed *managed) MUST_USE;
+/* With the mutex: pages become free, or stop being so; 0 or -errno (-EEXIST: somebody else is there). */
+int managed_free_map(struct managed *managed, uint64_t first, uint64_t end) MUST_USE;
+int managed_free_open(struct managed *managed, uint64_t first, uint64_t end, int protection) MUST_USE;
+int run_limit(struct managed *managed, struct order *order);
 
 /* managed_advise.c; with the mutex, before the shard runs */
 void managed_advice_keep(struct managed *managed, uint64_t first, uint64_t end, enum dsm_advice advice);

@@ -8,13 +8,87 @@
  */
 #include "base/error.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "runtime/managed.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 #define EXIT_LOST 71
+
+/* ---- descriptors ------------------------------------------------------------------------------------------------ */
+
+/*
+ * The child opens as many as it closes, and a few in passing: places for those are held from here until there, since
+ * the program's other threads may take what is free.
+ */
+static void room_leave(struct fork_room *room)
+{
+    for (unsigned i = 0; i < room->count; i++)
+        os_descriptor_close(room->spares[i]);
+    room->count = 0;
+}
+
+static int room_take(struct fork_room *room, int any_descriptor)
+{
+    while (room->count < FORK_SPARES) {
+        int spare = fcntl(any_descriptor, F_DUPFD_CLOEXEC, OS_DESCRIPTOR_LOWEST);
+
+        if (spare < 0)
+            break;
+        room->spares[room->count++] = os_descriptor_own(spare);
+    }
+    if (room->count == FORK_SPARES)
+        return 0;
+    room_leave(room);
+    return error_set(-EMFILE, "the table of descriptors is full (ulimit -n): a managed child needs %d free ones",
+                     FORK_SPARES);
+}
+
+/* Is there room for a child? */
+int hooks_fork_check(void)
+{
+    struct fork_room room = {0};
+    int error;
+
+    if (!managed_is_running())
+        return 0;
+    room.limit_before = os_descriptors_raise();
+    error = room_take(&room, mmu_descriptor(managed_context.shard.mmu));
+    room_leave(&room);
+    os_descriptors_restore(room.limit_before);
+    if (error != 0)
+        log_warn("process %d: cannot fork: %s", (int)getpid(), error_text());
+    return error;
+}
+
+/* What the child will need, from the limit on descriptors and from the broker. */
+static int child_provide(struct private_shard *shard)
+{
+    struct fork_room *room = &shard->room;
+    int any_descriptor = mmu_descriptor(shard->mmu);
+    int error;
+
+    room->limit_before = os_descriptors_raise();
+    error = room_take(room, any_descriptor);
+    if (error == 0 && shard->broker != NULL) {
+        room_leave(room); /* what the broker sends comes there */
+        error = broker_child_prepare(shard->broker, &shard->child_broker);
+        if (error == 0)
+            error = room_take(room, any_descriptor);
+    }
+    if (error == 0)
+        return 0;
+    if (shard->child_broker != NULL)
+        broker_child_forget(shard->child_broker);
+    shard->child_broker = NULL;
+    os_descriptors_restore(room->limit_before);
+    return error;
+}
+
+/* ---- the way ---------------------------------------------------------------------------------------------------- */
 
 /*
  * The mutex first: no other thread has it in the child. The shard does not need it to stop: orders that wait for it
@@ -34,14 +108,12 @@ int hooks_fork_prepare(void)
     managed_context.is_lent = true;
     private_shard_post(&managed_context, order);
     error = managed_wait(order);
-    if (error == 0 && shard->broker != NULL) {
-        error = broker_child_prepare(shard->broker, &shard->child_broker);
-        if (error != 0)
-            private_shard_release(&managed_context);
-    }
+    if (error == 0)
+        error = child_provide(shard);
     if (error == 0)
         return 0;
     log_warn("process %d: cannot fork: %s", (int)getpid(), error_text());
+    private_shard_release(&managed_context);
     managed_context.is_lent = false;
     managed_unlock(&managed_context);
     return error;
@@ -53,6 +125,8 @@ void hooks_fork_parent(void)
         if (managed_context.shard.child_broker != NULL)
             broker_child_forget(managed_context.shard.child_broker);
         managed_context.shard.child_broker = NULL;
+        room_leave(&managed_context.shard.room);
+        os_descriptors_restore(managed_context.shard.room.limit_before);
         managed_context.is_lent = false;
         private_shard_release(&managed_context);
     }
@@ -72,6 +146,7 @@ void hooks_fork_child_memory(void)
 {
     struct private_shard *shard = &managed_context.shard;
 
+    room_leave(&shard->room);
     mmu_window_look(&managed_context.window);
     managed_context.pid = getpid();
     if (!managed_is_running()) {
@@ -92,6 +167,7 @@ void hooks_fork_child_thread(void)
     managed_slots_reset();
     if (managed_is_running()) {
         child_check(private_shard_resume(&managed_context));
+        os_descriptors_restore(managed_context.shard.room.limit_before);
         managed_context.is_lent = false;
     }
     managed_unlock(&managed_context);

@@ -3,12 +3,12 @@
  * managed_map.c - what an order does to mappings: the ranges, the kernel's view, and the pager's, changed together.
  *
  * Run with the mutex: by the asking thread before the shard runs, afterwards on the shard. What always holds: a free
- * page is inaccessible (PROT_NONE) in the kernel; a page of ours has the protection that ranges say; an extent with an
- * accessible page of ours is FRESH or REGISTERED.
+ * page is inaccessible (PROT_NONE) in the kernel, or not there (is_bare); a page of ours has the protection that ranges
+ * say; an extent with an accessible page of ours is FRESH or REGISTERED.
  */
-#include "runtime/managed.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "runtime/managed.h"
 
 #include <errno.h>
 #include <string.h>
@@ -131,8 +131,8 @@ static bool has_to_start(const struct managed *managed, uint64_t more_pages)
 {
     uint64_t charged = (managed->charged_extents << EXTENT_SHIFT) + (more_pages << PAGE_SHIFT);
 
-    return atomic_load(&managed->state) == MANAGED_IDLE &&
-           charged >= managed->budget_bytes[TIER_DDR] / START_SHARE && getpid() == managed->pid;
+    return atomic_load(&managed->state) == MANAGED_IDLE && charged >= managed->budget_bytes[TIER_DDR] / START_SHARE &&
+           managed_is_own();
 }
 
 void managed_start_if_near(struct managed *managed, uint64_t more_pages)
@@ -241,16 +241,13 @@ int managed_runs(void *context, struct page_id first, struct page_run runs[PAGER
 /* What lies there goes: bytes, slots, mappings. The kernel then has inaccessible memory there again. */
 static int pages_clear(struct managed *managed, uint64_t first, uint64_t end)
 {
-    void *address = address_of(managed, first);
-
     if (managed_is_running()) {
         pager_advice_forget(managed->shard.pager, page_of(first), end - first);
         pager_private_forget(managed->shard.pager, page_of(first), end - first);
     } else {
         managed_advice_forget(managed, first, end);
     }
-    if (mmap(address, bytes_of(first, end), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-             0) != address)
+    if (managed_free_map(managed, first, end) != 0)
         return -ENOMEM;
     return state_set(managed, first, end, (struct range_state){.kind = HOOKS_FREE});
 }
@@ -266,10 +263,11 @@ static bool pages_are_free(const struct managed *managed, uint64_t first, uint64
 static int pages_give(struct managed *managed, uint64_t first, uint64_t end, int protection)
 {
     struct range_state state = {.kind = HOOKS_MANAGED, .protection = (uint8_t)protection};
-    int error = state_set(managed, first, end, state);
+    int error = managed_free_open(managed, first, end, protection);
 
-    if (error == 0 && protection != PROT_NONE && mprotect(address_of(managed, first), bytes_of(first, end), protection))
-        error = -errno;
+    if (error != 0)
+        return error;
+    error = state_set(managed, first, end, state);
     if (error == 0 && managed_is_running()) {
         uint64_t last = (end + EXTENT_PAGES - 1) / EXTENT_PAGES;
         uint64_t at = first / EXTENT_PAGES;
@@ -293,13 +291,15 @@ static int pages_give(struct managed *managed, uint64_t first, uint64_t end, int
 int run_map(struct managed *managed, struct order *order)
 {
     uint64_t count = order->end;
+    int error;
 
     if (count == 0)
         return -EINVAL;
     if (ranges_find_free(managed->ranges, count, order->alignment_pages, &order->first) != 0)
         return -ENOSPC;
     order->end = order->first + count;
-    return pages_give(managed, order->first, order->end, order->protection);
+    error = pages_give(managed, order->first, order->end, order->protection);
+    return error == -EEXIST ? -ENOSPC : error;
 }
 
 int run_map_at(struct managed *managed, struct order *order)
@@ -315,6 +315,8 @@ int run_map_at(struct managed *managed, struct order *order)
     }
     if (error == 0)
         error = pages_give(managed, order->first, order->end, order->protection);
+    if (error == -EEXIST && order->is_set)
+        error = -ENOMEM;
     extents_settle(managed, order->first, order->end);
     return error;
 }
@@ -471,37 +473,39 @@ int run_advise(struct managed *managed, struct order *order)
     return range_is_valid(managed, order) ? parts_visit(managed, order, part_advise) : 0;
 }
 
-static int part_wipe(struct managed *managed, struct range part, const struct order *order)
+/* What advice gives and takes. */
+static struct range_state state_advised(struct range_state state, int advice)
 {
-    void *address = address_of(managed, part.first);
-    size_t size = bytes_of(part.first, part.end);
-    struct range_state state = part.state;
+    static const struct {
+        int advice;
+        uint8_t gives, takes;
+    } traits[] = {
+        {MADV_WIPEONFORK, HOOKS_WIPED, 0},        {MADV_KEEPONFORK, 0, HOOKS_WIPED},
+        {MADV_DONTFORK, HOOKS_LEFT, 0},           {MADV_DOFORK, 0, HOOKS_LEFT},
+        {MADV_DONTDUMP, HOOKS_UNDUMPED, 0},       {MADV_DODUMP, 0, HOOKS_UNDUMPED},
+        {MADV_HUGEPAGE, HOOKS_HUGE, HOOKS_SMALL}, {MADV_NOHUGEPAGE, HOOKS_SMALL, HOOKS_HUGE},
+    };
 
-    if (madvise(address, size, order->is_set ? MADV_WIPEONFORK : MADV_KEEPONFORK) != 0)
+    for (size_t i = 0; i < ARRAY_COUNT(traits); i++)
+        if (traits[i].advice == advice)
+            state.traits = (uint8_t)((state.traits & ~traits[i].takes) | traits[i].gives);
+    return state;
+}
+
+static int part_mark(struct managed *managed, struct range part, const struct order *order)
+{
+    struct range_state state = state_advised(part.state, order->flags);
+
+    if (madvise(address_of(managed, part.first), bytes_of(part.first, part.end), order->flags) != 0)
         return -errno;
-    state.is_wiped = order->is_set;
+    if (state.kind == HOOKS_FOREIGN)
+        state.traits &= HOOKS_LEFT;
     return state_set(managed, part.first, part.end, state);
 }
 
-int run_wipe(struct managed *managed, struct order *order)
+int run_mark(struct managed *managed, struct order *order)
 {
-    return range_is_valid(managed, order) ? parts_visit(managed, order, part_wipe) : -ENOMEM;
-}
-
-static int part_leave(struct managed *managed, struct range part, const struct order *order)
-{
-    void *address = address_of(managed, part.first);
-    struct range_state state = part.state;
-
-    if (madvise(address, bytes_of(part.first, part.end), order->is_set ? MADV_DONTFORK : MADV_DOFORK) != 0)
-        return -errno;
-    state.is_left = order->is_set;
-    return state_set(managed, part.first, part.end, state);
-}
-
-int run_leave(struct managed *managed, struct order *order)
-{
-    return range_is_valid(managed, order) ? parts_visit(managed, order, part_leave) : -ENOMEM;
+    return range_is_valid(managed, order) ? parts_visit(managed, order, part_mark) : -ENOMEM;
 }
 
 /* ---- a forked child --------------------------------------------------------------------------------------------- */
@@ -520,7 +524,7 @@ static int child_run(struct managed *managed, const struct range *run)
     uint64_t at = run->first;
     int error = 0;
 
-    if (run->state.is_wiped)
+    if (run->state.traits & HOOKS_WIPED)
         pager_private_forget(managed->shard.pager, page_of(run->first), run->end - run->first);
     while (error == 0 && at < run->end) {
         uint64_t last = (run->end + EXTENT_PAGES - 1) / EXTENT_PAGES;
@@ -542,7 +546,7 @@ int managed_enter_child(struct managed *managed)
     int error = 0;
 
     for (uint64_t at = 0; error == 0 && ranges_next(managed->ranges, at, &run); at = run.end)
-        if (run.state.is_left)
+        if (run.state.traits & HOOKS_LEFT)
             error = child_leave(managed, &run);
         else if (run.state.kind == HOOKS_MANAGED && managed_is_running())
             error = child_run(managed, &run);

@@ -157,6 +157,8 @@ int pager_private_manage(struct pager *pager, struct page_id page) MUST_USE;
 
 /* Extents that may still be left to the kernel; one more is charged, or not any more (false: it is managed). */
 uint64_t pager_private_room(const struct pager *pager);
+/* A limit on address space: what is reserved beyond the present budget is given back. */
+void pager_addresses_limit(struct pager *pager);
 void pager_private_charge(struct pager *pager, struct page_id first);
 bool pager_private_uncharge(struct pager *pager, struct page_id first);
 uint64_t pager_private_fresh_pages(const struct pager *pager);

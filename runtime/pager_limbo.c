@@ -49,7 +49,7 @@ int pager_limbo_create(struct pager *pager)
 
 void pager_limbo_destroy(struct pager *pager)
 {
-    os_pages_unmap(pager->limbo_taken, pager->limbo_places);
+    os_pages_unmap(pager->limbo_taken, pager->table_frames / LIMBO_SHARE + PAGER_BATCH);
 }
 
 /* Consecutive free places, `wanted` at most. More are in play than a policy fills: the ring seldom meets a used one. */
@@ -72,6 +72,23 @@ static unsigned places_take(struct pager *pager, unsigned wanted, uint32_t *ret_
         count++;
     pager->limbo_cursor += count;
     return count;
+}
+
+/* What the present budget has no use for; limbo stays so small under a larger one. */
+void pager_addresses_limit(struct pager *pager)
+{
+    uint32_t places = pager->wanted_frames / LIMBO_SHARE + 2 * PAGER_BATCH;
+
+    if (pager->limbo == NULL)
+        return;
+    pager_limbo_flush(pager);
+    for (uint32_t i = places; i < pager->limbo_places; i++)
+        if (pager->limbo_taken[i])
+            places = i + 1;
+    if (places >= pager->limbo_places)
+        return;
+    pager->limbo_places = places;
+    mmu_staging_limit(pager->mmu, pager->limbo, places);
 }
 
 static void page_entered(struct pager *pager, struct frame_id frame, uint32_t place)

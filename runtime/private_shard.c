@@ -270,11 +270,17 @@ static uint64_t machine_bytes(void)
     return (uint64_t)sysconf(_SC_PHYS_PAGES) * PAGE_BYTES;
 }
 
+/* Tables have room for DDR budgets to come: not under a limit on address space, which counts them. */
+static uint64_t ddr_max_bytes(void)
+{
+    return managed_context.is_bare ? managed_context.budget_bytes[TIER_DDR] : machine_bytes();
+}
+
 static int pager_make(struct private_shard *shard)
 {
     struct pager_config config = {
         .ddr_bytes = managed_context.budget_bytes[TIER_DDR],
-        .ddr_max_bytes = machine_bytes(),
+        .ddr_max_bytes = ddr_max_bytes(),
         .zmem_percent = (uint32_t)managed_context.config.zmem_percent,
         .policy = pager_policy_of(managed_context.config.policy),
         .prefetch_pages = managed_context.config.prefetch_pages,
@@ -308,13 +314,13 @@ static int watches_open(struct private_shard *shard)
 {
     int error;
 
-    shard->faults_watch = (struct loop_watch){
-        .fd = mmu_descriptor(shard->mmu), .ready = faults_ready, .context = &managed_context};
+    shard->faults_watch =
+        (struct loop_watch){.fd = mmu_descriptor(shard->mmu), .ready = faults_ready, .context = &managed_context};
     error = loop_watch(shard->loop, &shard->faults_watch, EPOLLIN | EPOLLET);
     if (error != 0 || shard->broker == NULL)
         return error;
-    shard->broker_watch = (struct loop_watch){
-        .fd = broker_descriptor(shard->broker), .ready = broker_ready, .context = shard};
+    shard->broker_watch =
+        (struct loop_watch){.fd = broker_descriptor(shard->broker), .ready = broker_ready, .context = shard};
     return loop_watch(shard->loop, &shard->broker_watch, EPOLLIN);
 }
 
@@ -351,7 +357,9 @@ static int shard_open(struct private_shard *shard)
     if (error != 0)
         return error;
     loop_spin_set(shard->loop, managed_context.config.preload_spin_ns);
-    error = table_create(pages, sizeof(struct page_entry), &shard->pages);
+    if (table_create(pages, sizeof(struct page_entry), &shard->pages) != 0)
+        return error_set(-ENOMEM, "no memory for the table of %llu GiB; a limit may be too small (ulimit -v, -d)",
+                         (unsigned long long)(pages >> 18));
     if (error == 0)
         error = mmu_open(&managed_context.window, &shard->features, &shard->mmu);
     if (error == 0)
@@ -444,7 +452,8 @@ static void *shard_main(void *argument)
     affine_init(&shard->affine, managed_context.config.preload_affine);
     shard->start_error = error;
     if (error != 0)
-        snprintf(shard->start_text, sizeof(shard->start_text), "%s", error_text());
+        snprintf(shard->start_text, sizeof(shard->start_text), "%s",
+                 error_text()[0] != '\0' ? error_text() : strerrordesc_np(-error));
     shard->start_ns = os_now_ns();
     /* Pairs with the acquire in thread_start(): the starter sees everything that was opened. */
     atomic_store_explicit(&shard->started, error == 0 ? 1 : 2, memory_order_release);
@@ -462,7 +471,9 @@ static int thread_start(struct private_shard *shard)
     atomic_store(&shard->started, 0);
     error = os_thread_start(&shard->thread, "tiermesh-shard", shard_main, shard);
     if (error != 0) {
-        snprintf(shard->start_text, sizeof(shard->start_text), "start the shard's thread: %s", strerrordesc_np(-error));
+        snprintf(shard->start_text, sizeof(shard->start_text),
+                 "start the shard's thread: %s; a limit on processes or addresses may be too small (ulimit -u, -v)",
+                 strerrordesc_np(-error));
         return error;
     }
     while ((started = atomic_load_explicit(&shard->started, memory_order_acquire)) == 0)

@@ -49,6 +49,13 @@ uint64_t ranges_count(const struct ranges *ranges)
     return ranges->count;
 }
 
+void ranges_limit(struct ranges *ranges, uint64_t pages_count)
+{
+    ASSERT(pages_count <= ranges->pages_count);
+    ASSERT(ranges->count == 0 || ranges->runs[ranges->count - 1].end <= pages_count);
+    ranges->pages_count = pages_count;
+}
+
 /* Index of the first run that ends behind the page. */
 static uint64_t index_of(const struct ranges *ranges, uint64_t page)
 {
@@ -112,8 +119,7 @@ int ranges_find_free(const struct ranges *ranges, uint64_t pages_count, uint64_t
 
 static bool is_alike(struct range_state a, struct range_state b)
 {
-    return a.kind == b.kind && a.protection == b.protection && a.is_wiped == b.is_wiped &&
-           a.is_left == b.is_left;
+    return a.kind == b.kind && a.protection == b.protection && a.traits == b.traits;
 }
 
 /* What replaces the runs that [first, end) touches: their rests and the new run, joined where alike. At most three. */

@@ -13,8 +13,7 @@
 struct range_state {
     uint8_t kind;       /* enum hooks_kind; HOOKS_FREE: nothing */
     uint8_t protection; /* PROT_* */
-    bool is_wiped;      /* forked children see zeroes */
-    bool is_left;       /* forked children have nothing there */
+    uint8_t traits;     /* enum hooks_trait, or-ed */
 };
 
 struct range {
@@ -42,6 +41,9 @@ int ranges_find_free(const struct ranges *ranges, uint64_t pages_count, uint64_t
 
 /* The first run with end > page, free ones skipped; false: there is none. For walking: page = ret_range->end. */
 bool ranges_next(const struct ranges *ranges, uint64_t page, struct range *ret_range);
+
+/* Fewer pages from now on: those cut off are free. */
+void ranges_limit(struct ranges *ranges, uint64_t pages_count);
 
 uint64_t ranges_count(const struct ranges *ranges);
 

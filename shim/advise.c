@@ -3,7 +3,8 @@
  * advise.c - madvise and its relatives.
  *
  * Advice that changes contents (DONTNEED, FREE, WIPEONFORK) goes through the runtime, which would bring old bytes back
- * otherwise, and so does DONTFORK, after which a child has less than its parent. Advice about paging is ours to follow.
+ * otherwise, and so does what holds as long as the memory is mapped (DONTFORK, DONTDUMP, HUGEPAGE): it has to go with
+ * memory that moves. Advice about paging is ours to follow.
  * The rest is passed on where the kernel may follow it without harm.
  * What madvise(2) promises is kept: holes are ENOMEM after the rest was done, other errors end it at once.
  */
@@ -50,10 +51,13 @@ static long advise_ours(const struct stretch *part, int advice)
         return hooks_advise(part->at, part->size, DSM_ADVISE_SEQUENTIAL);
     case MADV_WIPEONFORK:
     case MADV_KEEPONFORK:
-        return hooks_wipe_on_fork(part->at, part->size, advice == MADV_WIPEONFORK);
     case MADV_DONTFORK:
     case MADV_DOFORK:
-        return hooks_leave_on_fork(part->at, part->size, advice == MADV_DONTFORK);
+    case MADV_HUGEPAGE:
+    case MADV_NOHUGEPAGE:
+    case MADV_DODUMP:
+    case MADV_DONTDUMP:
+        return hooks_mark(part->at, part->size, advice);
     case MADV_MERGEABLE: /* a merged page could not be moved */
     case MADV_UNMERGEABLE:
         return 0;
@@ -62,11 +66,7 @@ static long advise_ours(const struct stretch *part, int advice)
     case ADVICE_GUARD_REMOVE:
     case MADV_REMOVE: /* not for anonymous memory */
         return -EINVAL;
-    case MADV_HUGEPAGE:
-    case MADV_NOHUGEPAGE:
     case MADV_COLLAPSE:
-    case MADV_DODUMP:
-    case MADV_DONTDUMP:
     case MADV_POPULATE_READ:
     case MADV_POPULATE_WRITE:
     default:

@@ -12,6 +12,7 @@
 #include "shim/raw.h"
 #include "shim/shim.h"
 
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -56,6 +57,8 @@ long call_clone(unsigned long flags, void *stack, int *parent_tid, int *child_ti
 long call_clone3(void *arguments, size_t size);
 long call_seccomp(unsigned operation, unsigned flags, void *argument);
 long call_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
+long call_prlimit(pid_t process, unsigned which, const struct rlimit *new_limit,
+                  struct rlimit *old_limit); /* limit.c */
 long call_close(int fd);
 long call_dup3(int from, int to, int flags);
 long call_dup2(int from, int to);
@@ -111,13 +114,14 @@ static inline bool interval_part(struct interval *interval)
     return true;
 }
 
-/* A part inside our range, cut where the kind or the protection changes. Start with `next` and `end`. */
+/* A part inside our range, cut where kind, protection or traits change. Start with `next` and `end`. */
 struct stretch {
     uintptr_t next, end; /* what is left */
     char *at;            /* the part */
     size_t size;
     enum hooks_kind kind;
     int protection;
+    unsigned traits;
 };
 
 static inline bool stretch_part(struct stretch *stretch)
@@ -134,6 +138,7 @@ static inline bool stretch_part(struct stretch *stretch)
     stretch->size = limit - stretch->next;
     stretch->kind = run.kind;
     stretch->protection = run.protection;
+    stretch->traits = run.traits;
     stretch->next = limit;
     return true;
 }

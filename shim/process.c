@@ -41,6 +41,10 @@ SHIM_EXPORT pid_t fork(void)
     if (libc == NULL)
         libc = shim_libc_symbol("fork");
     hooks_settle_affinity();
+    if (calls_managed() && hooks_fork_check() != 0) {
+        errno = EAGAIN;
+        return -1;
+    }
     child = libc();
     if (child <= 0 || shim_fork_error() == 0)
         return child;

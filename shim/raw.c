@@ -229,6 +229,7 @@ WRAP_CALL(pid_t, getpid, (void), SYS_getpid)
 WRAP_CALL(uid_t, geteuid, (void), SYS_geteuid)
 WRAP_CALL(ssize_t, getrandom, (void *to, size_t size, unsigned flags), SYS_getrandom, to, size, flags)
 WRAP_CALL(int, getrlimit, (int which, struct rlimit *limit), SYS_prlimit64, 0, which, NULL, limit)
+WRAP_CALL(int, setrlimit, (int which, const struct rlimit *limit), SYS_prlimit64, 0, which, limit, NULL)
 WRAP_CALL(int, sched_yield, (void), SYS_sched_yield)
 /* The kernel says how many bytes it has, and leaves the rest as it was. */
 WRAP(int, sched_getaffinity, pid_t pid, size_t size, cpu_set_t *cpus)

@@ -24,8 +24,9 @@ struct remap {
     size_t from_size, to_size;
     char *target; /* NULL: anywhere */
     int flags;
-    int protection; /* of the old place */
-    bool locked;    /* mlock(2) was there */
+    int protection;  /* of the old place */
+    unsigned traits; /* of the old place; they go along */
+    bool locked;     /* mlock(2) was there */
 };
 
 static bool is_error(long result)
@@ -33,7 +34,7 @@ static bool is_error(long result)
     return result < 0 && result >= -4095;
 }
 
-/* The whole must be one mapping, as far as mremap(2) is concerned: of one kind, with one protection. */
+/* The whole must be one mapping, as far as mremap(2) is concerned: of one kind, alike in protection and traits. */
 static long look(struct remap *remap, enum hooks_kind *ret_kind)
 {
     size_t size = remap->from_size > 0 ? remap->from_size : CALL_PAGE_BYTES;
@@ -50,8 +51,9 @@ static long look(struct remap *remap, enum hooks_kind *ret_kind)
         if (first) {
             kind = part.kind;
             remap->protection = part.protection;
+            remap->traits = part.traits;
         }
-        if (part.kind == HOOKS_FREE || part.kind != kind ||
+        if (part.kind == HOOKS_FREE || part.kind != kind || part.traits != remap->traits ||
             (kind == HOOKS_MANAGED && part.protection != remap->protection))
             return -EFAULT;
     }
@@ -77,6 +79,25 @@ static long place_anywhere(size_t size)
     if (error == -ENOSPC)
         return raw_call(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return error != 0 ? error : (long)at;
+}
+
+/* Before there is a byte: no fork may find bytes there that are not for it. */
+static long mark_again(char *at, size_t size, unsigned traits)
+{
+    static const struct {
+        unsigned trait;
+        int advice;
+    } advised[] = {{HOOKS_WIPED, MADV_WIPEONFORK},
+                   {HOOKS_LEFT, MADV_DONTFORK},
+                   {HOOKS_UNDUMPED, MADV_DONTDUMP},
+                   {HOOKS_HUGE, MADV_HUGEPAGE},
+                   {HOOKS_SMALL, MADV_NOHUGEPAGE}};
+    long error = 0;
+
+    for (size_t i = 0; error == 0 && i < sizeof(advised) / sizeof(advised[0]); i++)
+        if (traits & advised[i].trait)
+            error = call_madvise(at, size, advised[i].advice);
+    return error;
 }
 
 /* Locked memory stays locked when it moves or grows. */
@@ -124,7 +145,9 @@ static long move_ours(const struct remap *remap)
 
     if (is_error(to))
         return to;
-    error = move_bytes(remap, (char *)to);
+    error = mark_again((char *)to, remap->to_size, remap->traits);
+    if (error == 0)
+        error = move_bytes(remap, (char *)to);
     if (error == 0 && remap->protection != (PROT_READ | PROT_WRITE))
         error = call_mprotect((char *)to, remap->to_size, remap->protection, -1);
     if (error != 0) {
@@ -147,6 +170,10 @@ static long grow_in_place(const struct remap *remap)
         return -ENOMEM;
     if (hooks_map_at(end, more, remap->protection, false) != 0)
         return -ENOMEM;
+    if (mark_again(end, more, remap->traits) != 0) {
+        hooks_unmap(end, more);
+        return -ENOMEM;
+    }
     if (remap->locked)
         lock_again(end, more);
     return (long)remap->from;
@@ -195,6 +222,25 @@ static long leave(const struct remap *remap, char *to, size_t size)
     return result;
 }
 
+/* Free addresses of the range are inaccessible memory to the kernel: taken first, then given to it to grow into. */
+static long grow_foreign_in_place(const struct remap *remap)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *end = remap->from + remap->from_size;
+    size_t more = remap->to_size - remap->from_size;
+    long result = -ENOMEM;
+
+    if (more > hooks_base + hooks_size_bytes - (uintptr_t)end || hooks_map_at(end, more, PROT_NONE, false) != 0)
+        return -ENOMEM;
+    if (hooks_map_foreign(end, more, PROT_NONE, flags, -1, 0) == 0 && raw_call(SYS_munmap, end, more) == 0)
+        result = raw_call(SYS_mremap, remap->from, remap->from_size, remap->to_size, 0);
+    if (is_error(result))
+        hooks_unmap(end, more);
+    else if (remap->traits & HOOKS_LEFT)
+        call_madvise(end, more, MADV_DONTFORK);
+    return result;
+}
+
 /* To a place where there is room to grow. */
 static long grow_foreign(const struct remap *remap)
 {
@@ -224,19 +270,25 @@ static long move_foreign(const struct remap *remap)
         call_munmap(remap->target, remap->to_size);
         return result;
     }
-    if (remap->to_size == size)
-        return result;
-    raw_call(SYS_munmap, remap->target + size, remap->to_size - size);
-    return raw_call(SYS_mremap, remap->target, size, remap->to_size, 0);
+    if (remap->to_size > size) {
+        raw_call(SYS_munmap, remap->target + size, remap->to_size - size);
+        result = raw_call(SYS_mremap, remap->target, size, remap->to_size, 0);
+    }
+    if (!is_error(result) && (remap->traits & HOOKS_LEFT)) /* the kernel knows; the ranges do not yet */
+        call_madvise(remap->target, remap->to_size, MADV_DONTFORK);
+    return result;
 }
 
 static long remap_foreign(const struct remap *remap)
 {
+    long result;
+
     if (remap->flags & MREMAP_FIXED)
         return move_foreign(remap);
     if (remap->from_size == 0 || (remap->flags & MREMAP_DONTUNMAP)) /* the old place stays as it is */
         return raw_call(SYS_mremap, remap->from, remap->from_size, remap->to_size, remap->flags);
-    return (remap->flags & MREMAP_MAYMOVE) ? grow_foreign(remap) : -ENOMEM;
+    result = grow_foreign_in_place(remap);
+    return is_error(result) && (remap->flags & MREMAP_MAYMOVE) ? grow_foreign(remap) : result;
 }
 
 /* From outside into the range: the kernel's mapping, whatever it is, and it stays the kernel's. */

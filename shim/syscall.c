@@ -57,6 +57,8 @@ __attribute__((used, visibility("hidden"))) const unsigned char shim_ways[WAYS] 
     [SYS_execveat] = WAY_OURS,
     [SYS_seccomp] = WAY_OURS,
     [SYS_prctl] = WAY_OURS,
+    [SYS_setrlimit] = WAY_OURS,
+    [SYS_prlimit64] = WAY_OURS,
     [SYS_close] = WAY_OURS,
 #ifdef SYS_dup2
     [SYS_dup2] = WAY_OURS,
@@ -136,6 +138,10 @@ static long call_process(long number, const long a[6])
     case SYS_prctl:
         return call_prctl((int)a[0], (unsigned long)a[1], (unsigned long)a[2], (unsigned long)a[3],
                           (unsigned long)a[4]);
+    case SYS_setrlimit:
+        return call_prlimit(0, (unsigned)a[0], (void *)a[1], NULL);
+    case SYS_prlimit64:
+        return call_prlimit((pid_t)a[0], (unsigned)a[1], (void *)a[2], (void *)a[3]);
     case SYS_close:
         return call_close((int)a[0]);
 #ifdef SYS_dup2

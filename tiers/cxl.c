@@ -87,7 +87,7 @@ static void anonymous_close(struct mapped_source *source)
     struct anonymous *anonymous = anonymous_of(source);
 
     if (anonymous->self >= 0)
-        close(anonymous->self);
+        os_descriptor_close(anonymous->self);
     munmap(source->memory, anonymous->reserved_bytes);
     os_pages_unmap(anonymous, sizeof(*anonymous));
 }
@@ -110,7 +110,10 @@ static int anonymous_open(uint64_t size_bytes, struct mapped_source **ret_source
                          (unsigned long long)(size_bytes >> 20));
     }
     (void)madvise(memory, anonymous->reserved_bytes, MADV_NOHUGEPAGE); /* a slot freed is a page given back */
+    (void)madvise(memory, anonymous->reserved_bytes, MADV_DONTDUMP);   /* may hold what its owner keeps out of dumps */
     anonymous->self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (anonymous->self >= 0)
+        anonymous->self = os_descriptor_own(anonymous->self);
     anonymous->source = (struct mapped_source){
         .memory = memory,
         .resize = anonymous_resize,

@@ -405,6 +405,7 @@ int slabs_init(struct slabs *slabs, uint32_t budget_count, uint32_t reserved_cou
     }
     slabs->memory = memory;
     (void)madvise(memory, reserved_bytes(slabs), MADV_NOHUGEPAGE);
+    (void)madvise(memory, reserved_bytes(slabs), MADV_DONTDUMP); /* may hold what its owner keeps out of dumps */
     classes_init(slabs);
     if (slabs_resize(slabs, budget_count) == 0)
         return 0;

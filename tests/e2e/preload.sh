@@ -289,11 +289,26 @@ case_userfaultfd() {
     expect 77 setpriv --reuid 65534 --clear-groups "$dsmrun" touch ran
     expect_word err 'unprivileged_userfaultfd'
     expect_word err '/dev/userfaultfd'
+    no_word err 'managed: .*managed: '
     [ ! -e ran ] || fail "the program was started all the same"
     expect 0 setpriv --reuid 65534 --clear-groups "$dsmrun" --unmanaged touch ran
     expect_word err 'runs unmanaged'
     [ -e ran ] || fail "--unmanaged did not run it"
     expect 0 setpriv --reuid 65534 --clear-groups "$dsmrun" --preload off true
+}
+
+# A limit on address space counts what is mapped: set before dsmrun, in a shell under it, or too small for a shard.
+case_ulimit() {
+    local program="$build/tests/e2e_plain_forks 20 exec"
+    local options="--ddr 8M --nvme 256M:. --summary figures"
+    expect 0 bash -c "ulimit -v 1000000; exec $dsmrun $options $program"
+    grep -q 'ddr to nvme' figures || fail "nothing was evicted, so this shows nothing: $(cat figures)"
+    expect 0 "$dsmrun" $options bash -c "ulimit -v 1000000; $program"
+    grep -q 'ddr to nvme' figures || fail "nothing was evicted, so this shows nothing: $(cat figures)"
+    expect 0 "$dsmrun" $options bash -c "(ulimit -v 1000000; $program) && $program && [ \$(ulimit -v) = unlimited ]"
+    expect 1 bash -c "ulimit -v 30000; exec $dsmrun --ddr 8M $program"
+    expect_word err 'its memory stays unmanaged: .*ulimit'
+    nothing_left
 }
 
 # More memory than the budget, and processes that come and go: nothing is lost, and no slot is left behind.

@@ -5,9 +5,11 @@
  */
 #include "tests/shim/trap.h"
 
+#include <fcntl.h>
 #include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #define SIZE (4 * MIB)
@@ -318,7 +320,78 @@ static void with_handlers(void)
     }
 }
 
+/* ---- no descriptors left ------------------------------------------------------------------------------------------
+ */
+
+static int table_fill(void)
+{
+    int last = -1;
+
+    for (int fd = open("/dev/null", O_RDONLY); fd >= 0; fd = open("/dev/null", O_RDONLY))
+        last = fd;
+    CHECK(errno == EMFILE);
+    return last;
+}
+
+static int fork_and_read(const char *memory)
+{
+    pid_t child = fork();
+    struct rlimit limit;
+
+    if (child == -1)
+        return -1;
+    if (child == 0) {
+        CHECK(as_prepared(memory, 20));
+        pressure();
+        CHECK(as_prepared(memory, 20));
+        CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == 200);
+        _exit(0);
+    }
+    return child_end(child);
+}
+
+/*
+ * With the soft limit reached fork works as ever. With the hard one it may fail, as fork may, when the process has
+ * threads of others' in it: then there is no child, and it works again when there is room.
+ */
+static void full_table_child(void)
+{
+    struct rlimit limit;
+    char *memory = prepare(20);
+    int last, end;
+    pid_t child;
+
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max > 400);
+    limit.rlim_cur = 200;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    last = table_fill();
+    for (int i = 0; i < 3; i++)
+        CHECK(fork_and_read(memory) == 0);
+    limit.rlim_max = 200;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    end = fork_and_read(memory);
+    CHECK(end == 0 || (end == -1 && errno == EAGAIN && getenv("TRAP_EVICTS") != NULL));
+    CHECK_ERROR(waitpid(-1, NULL, 0), ECHILD);
+    for (int i = 0; i < 8; i++)
+        CHECK(close(last - i) == 0);
+    child = fork();
+    if (child == 0)
+        _exit(as_prepared(memory, 20) ? 0 : 1);
+    CHECK(child > 0 && child_end(child) == 0);
+}
+
+static void full_table(void)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        full_table_child();
+        _exit(0);
+    }
+    CHECK(child_end(child) == 0);
+}
+
 TRAP_MAIN({"snapshot", snapshot}, {"both_write", both_write}, {"grandchildren", grandchildren}, {"orphan", orphan},
           {"killed", killed}, {"own_mappings", own_mappings}, {"bare_forks", bare_forks},
           {"from_threads", from_threads}, {"beside_busy_threads", beside_busy_threads},
-          {"with_handlers", with_handlers})
+          {"with_handlers", with_handlers}, {"full_table", full_table})

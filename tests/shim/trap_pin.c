@@ -11,6 +11,7 @@
 #include <linux/errqueue.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -289,5 +290,33 @@ static void of_another_process(void)
     CHECK(munmap(memory, SIZE) == 0 && munmap(copy, SIZE) == 0);
 }
 
+/* A debugger reads a word as it is or is told that it cannot, and changes nothing by looking. */
+static void of_a_debugger(void)
+{
+    char *memory = map_filled(SIZE, 11);
+    size_t refused = 0;
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        push_out(memory, SIZE);
+        CHECK(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0 && raise(SIGSTOP) == 0);
+        _exit(filled(memory, SIZE, 11) ? 0 : 1);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFSTOPPED(status));
+    for (size_t at = 0; at < SIZE; at += PAGE) {
+        uint64_t word;
+
+        errno = 0;
+        word = (uint64_t)ptrace(PTRACE_PEEKDATA, child, memory + at, NULL);
+        CHECK(errno == EIO || (errno == 0 && word == word_of(11, at / sizeof(word))));
+        refused += errno == EIO;
+    }
+    CHECK(getenv("TRAP_EVICTS") != NULL ? refused > 0 : refused == 0);
+    CHECK(ptrace(PTRACE_CONT, child, NULL, NULL) == 0 && child_end(child) == 0);
+    CHECK(munmap(memory, SIZE) == 0);
+}
+
 TRAP_MAIN({"direct", direct}, {"registered_buffers", registered_buffers}, {"gifts", gifts},
-          {"without_copies", without_copies}, {"plain_calls", plain_calls}, {"of_another_process", of_another_process})
+          {"without_copies", without_copies}, {"plain_calls", plain_calls}, {"of_another_process", of_another_process},
+          {"of_a_debugger", of_a_debugger})

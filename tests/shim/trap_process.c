@@ -8,7 +8,6 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
-#include <pthread.h>
 #include <sched.h>
 #include <spawn.h>
 #include <stddef.h>
@@ -296,6 +295,56 @@ static void processors_stay(void)
     CHECK(munmap(memory, size) == 0);
 }
 
+/* Programs count on low numbers, and close them. */
+static void low_descriptors(void)
+{
+    char *memory = map_filled(SIZE, 10);
+    char path[64], target[64];
+    ssize_t size;
+
+    push_out(memory, SIZE);
+    for (int fd = 3; fd < 100; fd++) {
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        size = readlink(path, target, sizeof(target));
+        CHECK(size <= 0 || strncmp(target, "anon_inode:", 11) != 0);
+    }
+    CHECK(filled(memory, SIZE, 10) && munmap(memory, SIZE) == 0);
+}
+
+/* What a core dump would have of this process, without the pages that are not there taking room in it. */
+static size_t dumped_bytes(void)
+{
+    FILE *file = fopen("/proc/self/smaps", "r");
+    bool is_private = false;
+    size_t bytes = 0, size = 0;
+    unsigned long begin, end;
+    char line[512];
+    char rights[8];
+
+    CHECK(file != NULL);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "%lx-%lx %7s", &begin, &end, rights) == 3) {
+            is_private = rights[1] == 'w' && rights[3] == 'p';
+            size = end - begin;
+        } else if (strncmp(line, "VmFlags:", 8) == 0 && is_private && strstr(line, " dd ") == NULL) {
+            bytes += size;
+        }
+    }
+    fclose(file);
+    return bytes;
+}
+
+/* It is sent whole to a program that takes it by a pipe. */
+static void small_dumps(void)
+{
+    char *memory = map_filled(SIZE, 9);
+
+    push_out(memory, SIZE);
+    CHECK(dumped_bytes() < 1024 * MIB);
+    CHECK(filled(memory, SIZE, 9) && munmap(memory, SIZE) == 0);
+}
+
 TRAP_MAIN({"processors_stay", processors_stay}, {"borrowed_memory", borrowed_memory}, {"spawned", spawned},
-          {"failed_exec", failed_exec},
-          {"closed_ranges", closed_ranges}, {"duplicates", duplicates}, {"daemons", daemons}, {"filtered", filtered})
+          {"failed_exec", failed_exec}, {"closed_ranges", closed_ranges}, {"duplicates", duplicates},
+          {"daemons", daemons}, {"small_dumps", small_dumps}, {"low_descriptors", low_descriptors},
+          {"filtered", filtered})

@@ -117,7 +117,6 @@ static void left_mapped(void)
     CHECK(munmap(memory, SIZE) == 0 && munmap(moved, SIZE) == 0 && munmap(target, SIZE) == 0);
 }
 
-/* Bytes that may not be read move too, and are as protected as before. */
 /* What is cut off may be of any kind, or have holes. */
 static void cut_off(void)
 {
@@ -133,6 +132,7 @@ static void cut_off(void)
     CHECK(munmap(memory, 16 * PAGE) == 0);
 }
 
+/* Bytes that may not be read move too, and are as protected as before. */
 static void protections(void)
 {
     char *memory = map_filled(SIZE, 12);
@@ -185,6 +185,152 @@ static void locked(void)
     CHECK(munmap(memory, 32 * PAGE) == 0);
 }
 
+/* A file in the middle of other memory grows where it is when there is room, and not into what is there. */
+static void file_grows(void)
+{
+    char *memory = map_filled(SIZE, 15);
+    char *at = memory + 4 * PAGE;
+    FILE *file = tmpfile();
+
+    CHECK(file != NULL && ftruncate(fileno(file), 8 * (off_t)PAGE) == 0);
+    CHECK(mmap(at, 2 * PAGE, RW, MAP_SHARED | MAP_FIXED, fileno(file), 0) == at);
+    fill(at, 2 * PAGE, 16);
+    CHECK_ERROR(mremap(at, 2 * PAGE, 3 * PAGE, 0), ENOMEM);
+    CHECK(munmap(at + 2 * PAGE, 4 * PAGE) == 0);
+    CHECK(mremap(at + PAGE, PAGE, 5 * PAGE, 0) == at + PAGE);
+    fill(at + 2 * PAGE, 4 * PAGE, 17);
+    pressure();
+    CHECK(filled(at, 2 * PAGE, 16) && filled(at + 2 * PAGE, 4 * PAGE, 17));
+    CHECK(filled(memory, 4 * PAGE, 15) && filled_at(memory + 10 * PAGE, SIZE - 10 * PAGE, 15, 10 * PAGE));
+    CHECK(munmap(at + 2 * PAGE, 4 * PAGE) == 0 && fault_of(at + 2 * PAGE, false) == SIGSEGV);
+    CHECK(munmap(memory, SIZE) == 0 && fclose(file) == 0);
+}
+
+/* ---- what madvise said of the memory --------------------------------------------------------- */
+
+struct mark {
+    int advice;
+    const char *flag; /* in smaps */
+};
+
+static const struct mark marks[] = {
+    {MADV_WIPEONFORK, " wf "}, {MADV_DONTFORK, " dc "}, {MADV_DONTDUMP, " dd "}, {MADV_NOHUGEPAGE, " nh "}};
+
+/* Has the mapping of an address this flag, as far as the kernel tells? */
+static bool is_flagged(const void *address, const char *flag)
+{
+    FILE *file = fopen("/proc/self/smaps", "r");
+    bool is_there = false;
+    unsigned long begin, end;
+    char line[512];
+
+    CHECK(file != NULL);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2)
+            is_there = begin <= (uintptr_t)address && (uintptr_t)address < end;
+        if (is_there && strncmp(line, "VmFlags:", 8) == 0)
+            break;
+    }
+    fclose(file);
+    return is_there && strstr(line, flag) != NULL;
+}
+
+/* A child sees of it what the mark says. */
+static void is_marked(char *memory, size_t size, const struct mark *mark)
+{
+    pid_t child;
+
+    fill(memory, size, 21);
+    push_out(memory, size);
+    CHECK(is_flagged(memory, mark->flag) && is_flagged(memory + size - PAGE, mark->flag));
+    child = fork();
+    if (child == 0) {
+        if (mark->advice == MADV_WIPEONFORK)
+            CHECK(zeroed(memory, size));
+        else if (mark->advice == MADV_DONTFORK)
+            CHECK(fault_of(memory, false) == SIGSEGV && fault_of(memory + size - PAGE, false) == SIGSEGV);
+        else
+            CHECK(filled(memory, size, 21));
+        _exit(0);
+    }
+    CHECK(child_end(child) == 0 && filled(memory, size, 21));
+}
+
+/* The middle goes and grows; what stays is marked as before. */
+static void middle_moves(const struct mark *mark)
+{
+    const int flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+    char *memory = map_filled(SIZE, 20);
+    char *target = map(SIZE, RW);
+
+    CHECK(madvise(memory + 4 * PAGE, 12 * PAGE, mark->advice) == 0);
+    push_out(memory, SIZE);
+    CHECK(mremap(memory + 8 * PAGE, 4 * PAGE, 6 * PAGE, flags, target + 4 * PAGE) == target + 4 * PAGE);
+    CHECK(filled_at(target + 4 * PAGE, 4 * PAGE, 20, 8 * PAGE) && zeroed(target + 8 * PAGE, 2 * PAGE));
+    is_marked(target + 4 * PAGE, 6 * PAGE, mark);
+    is_marked(memory + 4 * PAGE, 4 * PAGE, mark);
+    is_marked(memory + 12 * PAGE, 4 * PAGE, mark);
+    /* Without being asked the kernel may leave huge pages out anywhere. */
+    CHECK(mark->advice == MADV_NOHUGEPAGE || (!is_flagged(target, mark->flag) && !is_flagged(memory, mark->flag) &&
+                                              !is_flagged(target + 10 * PAGE, mark->flag)));
+    CHECK(filled(memory, 4 * PAGE, 20));
+    CHECK(munmap(memory, SIZE) == 0 && munmap(target, SIZE) == 0);
+}
+
+/* Growing where it is, then moving away, then leaving the old place mapped. */
+static void whole_moves(const struct mark *mark)
+{
+    char *memory = map(SIZE, RW);
+    char *moved;
+
+    CHECK(munmap(memory + SIZE / 2, SIZE / 2) == 0 && madvise(memory, SIZE / 2, mark->advice) == 0);
+    CHECK(mremap(memory, SIZE / 2, SIZE, 0) == memory);
+    is_marked(memory, SIZE, mark);
+    CHECK(mmap(memory + SIZE, PAGE, PROT_NONE, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == memory + SIZE ||
+          errno == EEXIST);
+    moved = mremap(memory, SIZE, 2 * SIZE, MREMAP_MAYMOVE);
+    CHECK(moved != MAP_FAILED && filled(moved, SIZE, 21));
+    is_marked(moved, 2 * SIZE, mark);
+    memory = mremap(moved, 2 * SIZE, 2 * SIZE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+    CHECK(memory != MAP_FAILED && filled(memory, 2 * SIZE, 21) && zeroed(moved, 2 * SIZE));
+    is_marked(memory, 2 * SIZE, mark);
+    is_marked(moved, 2 * SIZE, mark);
+    CHECK(munmap(memory, 2 * SIZE) == 0 && munmap(moved, 2 * SIZE) == 0);
+}
+
+static void marked(void)
+{
+    for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++) {
+        middle_moves(&marks[i]);
+        whole_moves(&marks[i]);
+    }
+}
+
+/* Shared memory that a child shall not have is not there in it, after a move too, and its addresses are free. */
+static void shared_kept(void)
+{
+    char *memory = map_filled(SIZE, 22);
+    char *shared = memory + 4 * PAGE;
+    char *moved = memory + 16 * PAGE;
+    pid_t child;
+
+    CHECK(mmap(shared, 4 * PAGE, RW, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == shared);
+    CHECK(madvise(shared, 4 * PAGE, MADV_DONTFORK) == 0);
+    fill(shared, 4 * PAGE, 23);
+    CHECK(mremap(shared, 4 * PAGE, 4 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, moved) == moved);
+    CHECK(filled(moved, 4 * PAGE, 23) && is_flagged(moved, " dc "));
+    child = fork();
+    if (child == 0) {
+        CHECK(fault_of(moved, false) == SIGSEGV);
+        CHECK_ERROR(madvise(moved, PAGE, MADV_DONTNEED), ENOMEM);
+        CHECK(mmap(moved, 4 * PAGE, RW, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == moved && zeroed(moved, 4 * PAGE));
+        _exit(0);
+    }
+    CHECK(child_end(child) == 0 && filled(moved, 4 * PAGE, 23));
+    CHECK(munmap(memory, SIZE) == 0);
+}
+
 TRAP_MAIN({"in_place", in_place}, {"growing", growing}, {"blocked", blocked}, {"fixed", fixed},
           {"between_kinds", between_kinds}, {"left_mapped", left_mapped}, {"cut_off", cut_off},
-          {"protections", protections}, {"errors", errors}, {"locked", locked})
+          {"protections", protections}, {"errors", errors}, {"locked", locked}, {"file_grows", file_grows},
+          {"marked", marked}, {"shared_kept", shared_kept})

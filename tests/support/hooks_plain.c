@@ -21,7 +21,8 @@
 #define PAGE_BYTES  4096
 #define RUNS_MAX    65536
 
-uint64_t hooks_base, hooks_size_bytes;
+uint64_t hooks_base;
+_Atomic(uint64_t) hooks_size_bytes;
 uint64_t hooks_malloc_threshold_bytes;
 uint64_t hooks_mmap_threshold_bytes = 64 << 10;
 
@@ -30,7 +31,7 @@ struct run {
     uint64_t begin, end;
     enum hooks_kind kind;
     int protection;
-    bool is_left; /* MADV_DONTFORK */
+    unsigned traits;
 };
 
 static struct {
@@ -111,7 +112,7 @@ static void run_join(size_t left)
     struct run *a = &plain.runs[left];
 
     if (left + 1 >= plain.count || a->end != a[1].begin || a->kind != a[1].kind || a->protection != a[1].protection ||
-        a->is_left != a[1].is_left)
+        a->traits != a[1].traits)
         return;
     a->end = a[1].end;
     run_remove(left + 1);
@@ -128,7 +129,7 @@ static void run_set(uint64_t begin, uint64_t end, enum hooks_kind kind, int prot
         run_remove(i);
     if (kind == HOOKS_FREE)
         return;
-    run_insert(i, (struct run){begin, end, kind, protection, false});
+    run_insert(i, (struct run){begin, end, kind, protection, 0});
     run_join(i);
     if (i > 0)
         run_join(i - 1);
@@ -197,6 +198,19 @@ int hooks_open(void)
     return 0;
 }
 
+/* The tail goes. */
+void hooks_limit(uint64_t limit_bytes)
+{
+    uint64_t signals = plain_lock();
+    uint64_t end = plain.count > 0 ? plain.runs[plain.count - 1].end : hooks_base;
+
+    end = end > plain.lowest ? end : plain.lowest;
+    if (hooks_base + hooks_size_bytes - end > limit_bytes &&
+        munmap((void *)end, hooks_base + hooks_size_bytes - end) == 0)
+        hooks_size_bytes = end - hooks_base;
+    plain_unlock(signals);
+}
+
 const char *hooks_error(void)
 {
     return "the range could not be reserved";
@@ -231,7 +245,7 @@ static uint64_t find_gap(size_t size, uint64_t mask)
     uint64_t begin = (plain.lowest + mask) & ~mask;
 
     for (size_t i = 0; i <= plain.count; i++) {
-        uint64_t limit = i < plain.count ? plain.runs[i].begin : hooks_base + RANGE_BYTES;
+        uint64_t limit = i < plain.count ? plain.runs[i].begin : hooks_base + hooks_size_bytes;
 
         if (limit >= begin && limit - begin >= size)
             return begin;
@@ -344,22 +358,41 @@ int hooks_discard(void *address, size_t size_bytes)
     return advise(address, size_bytes, MADV_DONTNEED);
 }
 
-int hooks_wipe_on_fork(void *address, size_t size_bytes, bool wipe)
+static unsigned traits_advised(unsigned traits, int advice)
 {
-    return advise(address, size_bytes, wipe ? MADV_WIPEONFORK : MADV_KEEPONFORK);
+    switch (advice) {
+    case MADV_WIPEONFORK:
+        return traits | HOOKS_WIPED;
+    case MADV_KEEPONFORK:
+        return traits & ~(unsigned)HOOKS_WIPED;
+    case MADV_DONTFORK:
+        return traits | HOOKS_LEFT;
+    case MADV_DOFORK:
+        return traits & ~(unsigned)HOOKS_LEFT;
+    case MADV_DONTDUMP:
+        return traits | HOOKS_UNDUMPED;
+    case MADV_DODUMP:
+        return traits & ~(unsigned)HOOKS_UNDUMPED;
+    case MADV_HUGEPAGE:
+        return (traits | HOOKS_HUGE) & ~(unsigned)HOOKS_SMALL;
+    default:
+        return (traits | HOOKS_SMALL) & ~(unsigned)HOOKS_HUGE;
+    }
 }
 
-static int run_leave(struct run *run, void *leave)
+static int run_mark(struct run *run, void *advice)
 {
-    run->is_left = *(bool *)leave;
-    return madvise((void *)run->begin, run->end - run->begin, run->is_left ? MADV_DONTFORK : MADV_DOFORK) == 0 ? 0
-                                                                                                               : -errno;
+    int error = run_advise(run, advice);
+
+    if (error == 0)
+        run->traits = traits_advised(run->traits, *(int *)advice);
+    return error;
 }
 
-int hooks_leave_on_fork(void *address, size_t size_bytes, bool leave)
+int hooks_mark(void *address, size_t size_bytes, int advice)
 {
     uint64_t signals = plain_lock();
-    int error = for_runs((uint64_t)address, (uint64_t)address + size_bytes, run_leave, &leave);
+    int error = for_runs((uint64_t)address, (uint64_t)address + size_bytes, run_mark, &advice);
 
     plain_unlock(signals);
     return error;
@@ -403,12 +436,16 @@ void hooks_describe(const void *address, struct hooks_run *ret_run)
     if (i < plain.count && plain.runs[i].begin <= page) {
         const struct run *run = &plain.runs[i];
 
-        *ret_run = (struct hooks_run){(void *)run->begin, run->end - run->begin, run->kind, run->protection};
+        *ret_run = (struct hooks_run){.address = (void *)run->begin,
+                                      .size_bytes = run->end - run->begin,
+                                      .kind = run->kind,
+                                      .protection = run->protection,
+                                      .traits = run->traits};
     } else {
         uint64_t begin = i > 0 ? plain.runs[i - 1].end : hooks_base;
-        uint64_t end = i < plain.count ? plain.runs[i].begin : hooks_base + RANGE_BYTES;
+        uint64_t end = i < plain.count ? plain.runs[i].begin : hooks_base + hooks_size_bytes;
 
-        *ret_run = (struct hooks_run){(void *)begin, end - begin, HOOKS_FREE, PROT_NONE};
+        *ret_run = (struct hooks_run){.address = (void *)begin, .size_bytes = end - begin};
     }
     plain_unlock(signals);
 }
@@ -424,6 +461,11 @@ bool hooks_may_have_bytes(const void *page)
 
 void hooks_settle_affinity(void)
 {
+}
+
+int hooks_fork_check(void)
+{
+    return 0;
 }
 
 int hooks_fork_prepare(void)
@@ -447,7 +489,7 @@ void hooks_fork_child_memory(void)
     for (size_t i = plain.count; i > 0; i--) {
         struct run *run = &plain.runs[i - 1];
 
-        if (!run->is_left)
+        if ((run->traits & HOOKS_LEFT) == 0)
             continue;
         mmap((void *)run->begin, run->end - run->begin, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);

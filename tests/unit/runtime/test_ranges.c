@@ -16,16 +16,15 @@
 #define PAGES 200
 
 static const struct range_state states[] = {
-    {HOOKS_FREE, 0, false, false},   {HOOKS_MANAGED, 3, false, false}, {HOOKS_MANAGED, 1, false, false},
-    {HOOKS_MANAGED, 3, true, false}, {HOOKS_FOREIGN, 1, false, false}, {HOOKS_KEPT, 3, false, false},
-    {HOOKS_MANAGED, 3, false, true},
+    {HOOKS_FREE, 0, 0},    {HOOKS_MANAGED, 3, 0}, {HOOKS_MANAGED, 1, 0},          {HOOKS_MANAGED, 3, HOOKS_WIPED},
+    {HOOKS_FOREIGN, 1, 0}, {HOOKS_KEPT, 3, 0},    {HOOKS_MANAGED, 3, HOOKS_LEFT},
 };
 
 static unsigned state_number(struct range_state state)
 {
     for (unsigned i = 0; i < ARRAY_COUNT(states); i++)
         if (states[i].kind == state.kind && states[i].protection == state.protection &&
-            states[i].is_wiped == state.is_wiped && states[i].is_left == state.is_left)
+            states[i].traits == state.traits)
             return i;
     fail_msg("a state that was never set");
     return 0;
@@ -111,11 +110,28 @@ static void test_the_lowest_free_run_is_found(void **context)
     ranges_destroy(ranges);
 }
 
+static void test_what_is_cut_off_is_neither_found_nor_described(void **context)
+{
+    struct ranges *ranges;
+    uint64_t found;
+
+    (void)context;
+    assert_int_equal(ranges_create(PAGES, &ranges), 0);
+    assert_int_equal(ranges_set(ranges, 0, 10, states[1]), 0);
+    ranges_limit(ranges, 20);
+    assert_int_equal(ranges_find_free(ranges, 11, 1, &found), -ENOMEM);
+    assert_int_equal(ranges_find_free(ranges, 10, 1, &found), 0);
+    assert_int_equal(found, 10);
+    assert_int_equal(ranges_at(ranges, 15).end, 20);
+    ranges_destroy(ranges);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_sets_agree_with_the_model),
         cmocka_unit_test(test_the_lowest_free_run_is_found),
+        cmocka_unit_test(test_what_is_cut_off_is_neither_found_nor_described),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
