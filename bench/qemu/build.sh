@@ -9,6 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 source "$rig/packages.sh"
 
 room_mib=900
+demo_packages=6000
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 library_folder=x86_64-linux-gnu
 
@@ -127,6 +128,10 @@ stage_fetch() {
     download host "$suite_newer" host $names
     names=$(closure guest "$suite" "$guest_useless" $guest_packages)
     download guest "$suite" guest $names
+    # What the demo ranks: the first packages of the release.
+    apt_in guest /usr/lib/apt/apt-helper cat-file apt/guest/lists/*_Packages* >packages
+    awk -v most="$demo_packages" '{ print } /^$/ && ++stanzas == most { exit }' packages >packages.few
+    mv packages.few packages
     rm -rf apt
 }
 
@@ -184,18 +189,13 @@ guest_take_modules() {
 
 guest_configure() {
     local applet
-    mkdir -p guest/{proc,sys,dev,tmp,run,root,mnt,job,build,source,nvme,etc,var/lib/dpkg}
+    mkdir -p guest/{proc,sys,dev,tmp,run,root,mnt,job,build,source,nvme,etc,var/lib/apt/lists}
     echo 'root:x:0:0:root:/root:/bin/bash' >guest/etc/passwd
     echo 'root:x:0:' >guest/etc/group
     echo /bin/bash >guest/etc/shells
     printf '127.0.0.1 localhost\n10.9.0.1 node1\n10.9.0.2 node2\n' >guest/etc/hosts
     echo 'hosts: files' >guest/etc/nsswitch.conf
-    # The demo reads package lists: those of what is in the guest.
-    for applet in debs/guest/*.deb debs/host/*.deb; do
-        dpkg-deb -f "$applet"
-        echo "Status: install ok installed"
-        echo
-    done >guest/var/lib/dpkg/status
+    mv packages guest/var/lib/apt/lists/rig_Packages
     # Applets only where there is no real program.
     for applet in $(guest/usr/bin/busybox --list); do
         [ -e "guest/usr/bin/$applet" ] || [ -e "guest/usr/sbin/$applet" ] || ln -s busybox "guest/usr/bin/$applet"
@@ -264,6 +264,6 @@ for name in fetch host guest image boot; do
     stage "$name"
 done
 rig_recipe >stamp
-rm -rf debs kernel guest log recipe done.*
+rm -rf debs kernel guest packages log recipe done.*
 echo "$SECONDS" >seconds
 say "ready after $SECONDS s, $(du -sm . | cut -f 1) MiB"

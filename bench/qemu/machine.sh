@@ -55,13 +55,13 @@ machine_nvme() {
     devices+=,nvme
 }
 
-# Two guests have a pair of unix sockets for a cable; one alone has a cable that ends nowhere.
+# Two guests have a pair of unix sockets for a cable; one alone has a network without anybody.
 machine_network() {
     if [ "$nodes" -gt 1 ]; then
         local remote=$((3 - node)) kind=dgram,id=net,local.type=unix,remote.type=unix
         arguments+=(-netdev "$kind,local.path=$job/net.$node,remote.path=$job/net.$remote")
     else
-        arguments+=(-netdev hubport,id=net,hubid=0)
+        arguments+=(-netdev user,id=net,restrict=on)
     fi
     arguments+=(-device "virtio-net-pci,bus=pcie.0,netdev=net,host_mtu=9000,romfile=,mac=52:54:00:09:00:0$node")
     [ -z "$rxe" ] || devices+=,rxe

@@ -13,7 +13,10 @@ else
     ndctl disable-namespace all
     ndctl enable-namespace all
 fi
-ndctl list --namespaces --device-dax
-name=$(basename "$(find -L /sys/bus/nd/devices/region0 -maxdepth 3 -name 'dax[0-9]*.[0-9]*' ! -type f | grep -v '/dax/' |
-    tail -n 1)")
-ls -l /dev/dax*
+listed=$(ndctl list --namespaces --device-dax)
+name=$(sed -n 's/.*"chardev":"\(dax[0-9.]*\)".*/\1/p' <<<"$listed")
+if [ ! -c "/dev/$name" ]; then
+    echo "the shared memory has no devdax file: $listed"
+    exit 1
+fi
+echo "POOL_DAX=/dev/$name" >>/run/environment
