@@ -127,6 +127,7 @@ if [ -n "$pool" ]; then
     truncate -s "${pool}M" "$job/pool"
 fi
 cpus_most=$((cpus < 2 ? 2 : cpus))
+printf '%s\n' "$build" >"$job/build"
 processes=()
 started_ms=$(date +%s%3N)
 for ((node = 1; node <= nodes; node++)); do
@@ -149,11 +150,27 @@ running() {
     return 1
 }
 
+# A command that failed: whoever waits for it waits in vain.
+failed() {
+    local file
+    for file in "$job"/status.?; do
+        if [ -e "$file" ] && [ "$(cat "$file")" != 0 ]; then
+            return 0
+        fi
+    done
+    return 1
+}
+
 deadline=$((SECONDS + limit_s))
-late=''
+late='' hurried=''
 while running; do
+    if [ -z "$hurried" ] && failed; then
+        hurried=yes
+        deadline=$((SECONDS + 5 < deadline ? SECONDS + 5 : deadline))
+    fi
     if [ "$SECONDS" -ge "$deadline" ]; then
-        late="the time was up ($limit_s s)"
+        late="${hurried:+a command failed and another guest went on}"
+        late=${late:-the time was up ($limit_s s)}
         break
     fi
     if [ "$SECONDS" -ge "$boot_limit_s" ] && [ ! -e "$job/ready.1" ]; then
@@ -176,16 +193,19 @@ explain() {
 
 status=0
 for ((node = 1; node <= nodes; node++)); do
-    of_node=$(cat "$job/status.$node" 2>/dev/null || echo 124)
+    of_node=$(cat "$job/status.$node" 2>/dev/null || echo none)
     [ "$nodes" = 1 ] || printf -- '-- node %d: status %s\n' "$node" "$of_node"
     cat "$job/output.$node" 2>/dev/null || true
     cat "$job/errors.$node" >&2 2>/dev/null || true
     if [ "$of_node" != 0 ]; then
-        [ "$status" != 0 ] || status=$of_node
+        [ "$status" != 0 ] || [ "$of_node" = none ] || status=$of_node
         explain "$node"
     fi
 done
-[ -z "$late" ] || status=124
+# Late, or a guest that is off without having told how its command ended.
+if [ "$status" = 0 ] && { [ -n "$late" ] || [ "$(cat "$job"/status.? 2>/dev/null | wc -l)" -lt "$nodes" ]; }; then
+    status=124
+fi
 if [ -n "$keep" ]; then
     for name in command output errors status ready devices console kernel qemu; do
         cp "$job/$name".* "$keep/" 2>/dev/null || true

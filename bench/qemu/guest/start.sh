@@ -25,6 +25,10 @@ for helper in barrier crash; do
     ln -s "$guest/$helper.sh" "/usr/bin/rig-$helper"
 done
 
+# Programs of a build name their libraries by the path that it has on the host.
+built=$(cat /job/build)
+mkdir -p "$built" && mount --bind /build "$built"
+
 status=0
 : >/run/environment
 for device in ${devices//,/ }; do
