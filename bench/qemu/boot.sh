@@ -202,10 +202,10 @@ for ((node = 1; node <= nodes; node++)); do
         explain "$node"
     fi
 done
-# Late, or a guest that is off without having told how its command ended.
-if [ "$status" = 0 ] && { [ -n "$late" ] || [ "$(cat "$job"/status.? 2>/dev/null | wc -l)" -lt "$nodes" ]; }; then
-    status=124
+if [ -z "$late" ] && [ "$(cat "$job"/status.? 2>/dev/null | wc -l)" -lt "$nodes" ]; then
+    late="a guest went off before its command ended"
 fi
+[ -z "$late" ] || [ "$status" != 0 ] || status=124
 if [ -n "$keep" ]; then
     for name in command output errors status ready devices console kernel qemu; do
         cp "$job/$name".* "$keep/" 2>/dev/null || true
