@@ -32,7 +32,7 @@ fi
 case $release in
 'debian bookworm') suite=bookworm suite_newer=bookworm-backports ;;
 'debian trixie') suite=trixie suite_newer=trixie ;;
-*) die 77 "the rig is made of Debian 12 or 13 packages for programs that are built there; this is ${release:-neither}" ;;
+*) die 77 "the rig is made of the packages of Debian 12 or 13, for programs built there; this is ${release:-neither}" ;;
 esac
 [ "$(uname -m)" = x86_64 ] || die 77 "the rig's guests are x86-64 machines; this is $(uname -m)"
 for tool in apt-get apt-cache dpkg-deb tar awk sha256sum flock; do
@@ -88,7 +88,7 @@ Acquire::Retries "2";
 Acquire::http::Timeout "20";
 CONF
     apt_in "$name" quietly apt-get -q update --error-on=any ||
-        die 1 "the package lists could not be read (above); is there a network, and does it reach apt's mirror?"
+        die 77 "the package lists could not be read (above); is there a network, and does it reach apt's mirror?"
 }
 
 apt_in() {
@@ -253,7 +253,7 @@ stage() {
 cd "$out"
 free_mib=$(df -Pm . | awk 'NR == 2 { print $4 }')
 if [ ! -e done.guest ] && [ "$free_mib" -lt "$room_mib" ]; then
-    die 1 "$out has room for $free_mib MiB and $room_mib are needed; RIG_OUT names another place"
+    die 77 "$out has room for $free_mib MiB and $room_mib are needed; RIG_OUT names another place"
 fi
 if [ "$(cat recipe 2>/dev/null || true)" != "$(rig_recipe)" ]; then
     rm -f done.* stamp

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * probe.c - what the memory of a guest can do, with plain system calls: run in the guests by the scripts of this folder.
+ * probe.c - what the memory of a guest can do, with plain system calls; the scripts of guest/ run it.
  *
- *   probe node N                 pages are placed on NUMA node N, moved from there and back, and filled there by userfaultfd
+ *   probe node N                 pages are placed on node N, moved from there and back, and filled there by userfaultfd
  *   probe dax FILE               a devdax file keeps what is stored, and refuses what its alignment forbids
  *   probe pool FILE add COUNT    adds 1 to a word of shared memory COUNT times, atomically
  *   probe pool FILE total        prints that word
@@ -132,8 +132,8 @@ static int probe_node(int node)
     back = pages_on(pages, node, node);
     check(pages_are_filled(pages), "bytes of pages that came back");
     fill_by_userfaultfd(node);
-    printf("node %d: of %lu pages %u bound, %u moved to node 0, %u moved back, filled by userfaultfd\n", node, PAGES_COUNT,
-           bound, left, back);
+    printf("node %d: of %lu pages %u bound, %u moved to node 0, %u moved back, filled by userfaultfd\n", node,
+           PAGES_COUNT, bound, left, back);
     check(bound == PAGES_COUNT && left == PAGES_COUNT && back == PAGES_COUNT, "pages are where they were sent");
     return 0;
 }

@@ -14,7 +14,9 @@ cp /job/public "$keys/authorized_keys"
 chmod 600 "$keys"/*
 dropbearkey -t ed25519 -f /etc/dropbear/dropbear_ed25519_host_key
 dropbear -r /etc/dropbear/dropbear_ed25519_host_key -p 22
-printf '#!/bin/bash\nexec dbclient -T -y -y -i %s/key root@"${1#root@}" "${@:2}" 2> >(grep -v fingerprint >&2)\n' "$keys" \
-    >/usr/bin/ssh
+cat >/usr/bin/ssh <<WRAPPER
+#!/bin/bash
+exec dbclient -T -y -y -i $keys/key root@"\${1#root@}" "\${@:2}"
+WRAPPER
 chmod 755 /usr/bin/ssh
 rig-barrier ssh-ready

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# RDMA between two guests: the device is there and active, and connections, messages, one-sided reads and atomics work, by
-# programs that are not ours.
+# RDMA between two guests: the device is there and active, and connections, messages, one-sided reads and atomics work,
+# by programs that are not ours.
 ibv_devinfo -d rxe0 | grep -q 'PORT_ACTIVE' || { echo "rxe0 is not active"; ibv_devinfo; exit 1; }
 ibv_devinfo -d rxe0 -v | grep -q 'atomic_cap:.*ATOMIC_HCA' || { echo "rxe0 has no atomics"; exit 1; }
 
