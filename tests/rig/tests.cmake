@@ -17,7 +17,7 @@ function(rig_guest name)
     tiermesh_test(NAME rig_${name} LABELS rig TIMEOUT 240 SERIAL
         COMMAND ${CMAKE_CURRENT_LIST_DIR}/boot.sh ${CMAKE_BINARY_DIR} ${name} -t 200 ${ARGN})
 endfunction()
-rig_guest(unit)
+rig_guest(unit --nvme 256)
 rig_guest(demo -n 2 -c 1 --ssh --nvme 512)
 rig_guest(cxl --cxl 512)
 rig_guest(hmat --hmat 512)
