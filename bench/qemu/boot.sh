@@ -211,7 +211,7 @@ if [ -n "$keep" ]; then
         cp "$job/$name".* "$keep/" 2>/dev/null || true
     done
 fi
-ready=$(sort -n "$job"/ready.* 2>/dev/null | tail -n 1)
+ready=$(cat "$job"/ready.* 2>/dev/null | sort -n | tail -n 1 || true)
 wall_ms=$(($(date +%s%3N) - started_ms))
 say "$nodes guest(s) emulated by QEMU ($accel): ready after ${ready:-never} s, $((wall_ms / 1000)) s in all," \
     "status $status${late:+; $late}"

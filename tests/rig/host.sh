@@ -26,7 +26,7 @@ need_rig() {
 says() {
     local expected=$1 pattern=$2 status=0
     shift 2
-    timeout 60 "$@" >"$scratch/said" 2>&1 </dev/null || status=$?
+    timeout 100 "$@" >"$scratch/said" 2>&1 </dev/null || status=$?
     if [ "$status" != "$expected" ] || ! grep -qE -e "$pattern" "$scratch/said"; then
         printf 'status %s (not %s) or no sentence with /%s/: %s\n' "$status" "$expected" "$pattern" "$*"
         cat "$scratch/said"
@@ -92,11 +92,11 @@ killed_by() {
     local pid turn
     setsid "$boot" --build "$build" --nvme 64 -n 2 -c 1 -t 60 -- 'sleep 50' >"$scratch/said" 2>&1 </dev/null &
     pid=$!
-    for ((turn = 0; turn < 300; turn++)); do
+    for ((turn = 0; turn < 600; turn++)); do
         ! compgen -G "$TMPDIR/tiermesh-rig.*/ready.2" >/dev/null || break
         sleep 0.1
     done
-    [ "$turn" -lt 300 ] || { echo "no guest was ready within 30 s"; cat "$scratch/said"; kill -KILL "$pid"; exit 1; }
+    [ "$turn" -lt 600 ] || { echo "no guest was ready within 60 s"; cat "$scratch/said"; kill -KILL "$pid"; exit 1; }
     kill -"$1" "$pid"
     wait "$pid" || true
     for ((turn = 0; turn < 50; turn++)); do
@@ -126,6 +126,7 @@ statuses)
     need_rig
     says 7 'status 7' "$boot" --build "$build" -- 'exit 7'
     says 124 'the time was up' "$boot" --build "$build" -t 15 -- 'sleep 60'
+    says 124 "ready after never" "$boot" --build "$build" -t 1 -- true
     says 5 'another guest went on' "$boot" --build "$build" -n 2 -c 1 -- '[ $NODE = 2 ] || exit 5; sleep 60'
     says 0 'node 1: status 0' "$boot" --build "$build" -n 2 -c 1 -- '[ $NODE = 2 ] || rig-crash; sleep 2; echo lives'
     grep -q lives "$scratch/said" || { echo "the other guest did not live on"; cat "$scratch/said"; exit 1; }

@@ -8,13 +8,13 @@ endif()
 tiermesh_test_program(rig_probe SOURCES ${CMAKE_CURRENT_LIST_DIR}/probe.c)
 
 foreach(kind refuses killed statuses)
-    tiermesh_test(NAME rig_${kind} LABELS rig TIMEOUT 240 SERIAL
+    tiermesh_test(NAME rig_${kind} LABELS rig TIMEOUT 400 SERIAL
         COMMAND ${CMAKE_CURRENT_LIST_DIR}/host.sh ${kind} ${CMAKE_BINARY_DIR})
 endforeach()
 
 # rig_guest(NAME OPTION...): guest/NAME.sh in guests with these options of bench/qemu/boot.sh.
 function(rig_guest name)
-    tiermesh_test(NAME rig_${name} LABELS rig TIMEOUT 240 SERIAL
+    tiermesh_test(NAME rig_${name} LABELS rig TIMEOUT 400 SERIAL
         COMMAND ${CMAKE_CURRENT_LIST_DIR}/boot.sh ${CMAKE_BINARY_DIR} ${name} -t 200 ${ARGN})
 endfunction()
 rig_guest(unit --nvme 256)
