@@ -3,6 +3,7 @@
 #
 #   make demo                 install what is missing, build, run the demo
 #   make check [LABEL=sim]    install what is missing, build, run the tests (those of one label)
+#   make rig                  virtual machines with RDMA, CXL and NVMe devices (docs/RIG.md)
 #   make bench SUITE=x        build, run one suite of benchmarks
 #   make asan | tsan | clang | fuzz | release    one preset: configure, build, test
 #   make setup | format | install | clean
@@ -10,7 +11,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 
-.PHONY: build setup demo check bench asan tsan clang fuzz release install format clean
+.PHONY: build setup demo check rig bench asan tsan clang fuzz release install format clean
 
 build: setup
 	cmake --preset dev && cmake --build --preset dev
@@ -24,6 +25,9 @@ demo: setup
 check:
 	@scripts/setup.sh programs
 	@scripts/check.sh $(LABEL)
+
+rig:
+	@bench/qemu/build.sh
 
 bench: setup
 	@scripts/bench.sh $(SUITE)

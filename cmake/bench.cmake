@@ -12,7 +12,8 @@ target_include_directories(tm_bench PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DI
 
 set(bench_single local_fault resident sequential)
 set(bench_pair remote_fault lock_handover bulk_read)
-foreach(name ${bench_single} ${bench_pair})
+set(bench_rig rig_fault)
+foreach(name ${bench_single} ${bench_pair} ${bench_rig})
     add_executable(bench_${name} ${bench}/${name}.c)
     target_link_libraries(bench_${name} PRIVATE tm_bench)
     set_target_properties(bench_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
