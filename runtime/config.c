@@ -43,6 +43,7 @@ struct option_row {
 static const struct option_row options[] = {
     ROW("ddr", OPTION_SIZE, ddr_bytes, "256M", NULL, "DDR budget of this node, bytes"),
     ROW("cxl", OPTION_SIZE, cxl_bytes, "0", NULL, "CXL tier, bytes; 0 for none (emulated by DDR without a device)"),
+    ROW("nodes", OPTION_TEXT, nodes, "", NULL, "which memory is which, as NODE=ddr|hbm|cxl|none with commas between"),
     ROW("zmem", OPTION_ZMEM, zmem_bytes, "0", NULL, "compressed memory: bytes, or N% out of ddr; 0 for none"),
     ROW("zmem.codec", OPTION_TEXT, zmem_codec, "lz4", "lz4 zstd", "how zmem compresses"),
     ROW("nvme", OPTION_TIER, nvme_bytes, "0", NULL, "NVMe tier as SIZE:DIRECTORY; 0 for none"),

@@ -16,6 +16,7 @@
 struct dsm_config {
     uint64_t ddr_bytes;
     uint64_t cxl_bytes;          /* 0: no such tier */
+    char nodes[CONFIG_TEXT_MAX]; /* "2=cxl,3=hbm": what the machine's memory is; "": found out */
     uint64_t zmem_bytes;         /* beside DDR; 0: no such tier, or a share of DDR */
     uint64_t zmem_percent;       /* of the DDR budget, taken out of it; 0: not so */
     char zmem_codec[8];          /* lz4, zstd */
