@@ -5,6 +5,7 @@
 #include "runtime/machine.h"
 #include "base/error.h"
 #include "tiers/classify.h"
+#include "tiers/node_measure.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -26,6 +27,8 @@ int machine_look(const char *root, const char *nodes, struct topology *ret_topol
                              "option nodes names node %u, which this machine does not have; dsmctl topology "
                              "shows those it has",
                              wish.overrides[i].number);
+    if (root[0] == '\0')
+        node_measure(ret_topology);
     classify(ret_topology, &wish);
     return 0;
 }

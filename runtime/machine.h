@@ -10,8 +10,10 @@
 #define MACHINE_TEXT_MAX 65536
 
 /*
- * machine_look - finds nodes and dax devices and says which is which. `nodes` is the option of that name. 0, or -EINVAL
- * with a sentence when that cannot be understood or names a node that is not there.
+ * machine_look - finds nodes and dax devices, measures nodes where that tells something, and says which is which.
+ * Blocks: up to 15 ms a node. `nodes` is the option of that name. With a root other than "" nothing is measured: those
+ * nodes are not this machine's. 0, or -EINVAL with a sentence when `nodes` cannot be understood or names a node that is
+ * not there.
  */
 int machine_look(const char *root, const char *nodes, struct topology *ret_topology) MUST_USE;
 

@@ -230,7 +230,8 @@ static struct topology_node *node_add(struct topology *topology, unsigned number
         return NULL;
     }
     node = &topology->nodes[topology->nodes_count++];
-    *node = (struct topology_node){.number = number, .kernel_tier = TOPOLOGY_TIER_UNKNOWN, .dax = -1};
+    *node = (struct topology_node){
+        .number = number, .kernel_tier = TOPOLOGY_TIER_UNKNOWN, .near_node = -1, .near_processor = -1, .dax = -1};
     return node;
 }
 
@@ -284,6 +285,51 @@ static struct memory_speed node_firmware(const struct reader *reader, const char
     return speed;
 }
 
+static void first_note(void *context, unsigned number)
+{
+    int *first = context;
+
+    if (*first < 0)
+        *first = (int)number;
+}
+
+/* Distances to all nodes that are online, in the order of their numbers, which is that of the table at this time. */
+static void near_find(const struct reader *reader, const char *folder, struct topology_node *node)
+{
+    struct topology *topology = reader->topology;
+    uint64_t least = UINT64_MAX;
+    char path[PATH_BYTES] = "";
+    char text[1024];
+    char *at = text;
+
+    path_add(path, folder);
+    path_add(path, "/distance");
+    if (text_read(path, text, sizeof(text)) != 0)
+        return;
+    for (unsigned i = 0; i < topology->nodes_count; i++) {
+        uint64_t distance;
+
+        if (text_number(at, &distance) != 0) {
+            malformed_note(topology, reader->root, path);
+            return;
+        }
+        if (topology->nodes[i].has_processors && distance < least) {
+            least = distance;
+            node->near_node = (int)topology->nodes[i].number;
+        }
+        at += strcspn(at, " \n");
+        at += strspn(at, " ");
+    }
+    if (node->near_node < 0)
+        return;
+    path[0] = '\0';
+    path_add(path, reader->root);
+    path_add(path, NODE_FOLDER "/node");
+    path_add_number(path, (unsigned)node->near_node);
+    path_add(path, "/cpulist");
+    (void)list_read(reader, path, first_note, &node->near_processor);
+}
+
 static void node_read(const struct reader *reader, struct topology_node *node)
 {
     char folder[PATH_BYTES] = "";
@@ -292,8 +338,10 @@ static void node_read(const struct reader *reader, struct topology_node *node)
     path_add(folder, NODE_FOLDER "/node");
     path_add_number(folder, node->number);
     node->memory_bytes = node_memory(reader, folder);
-    if (node->memory_bytes > 0)
-        node->firmware = node_firmware(reader, folder);
+    if (node->memory_bytes == 0)
+        return;
+    node->firmware = node_firmware(reader, folder);
+    near_find(reader, folder, node);
 }
 
 static void nodes_read(const struct reader *reader)

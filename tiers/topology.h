@@ -54,11 +54,12 @@ struct memory_speed {
 struct topology_node {
     unsigned number; /* the kernel's */
     bool has_processors;
-    uint64_t memory_bytes;        /* online; 0: none */
-    int kernel_tier;              /* lower is faster; TOPOLOGY_TIER_UNKNOWN */
-    struct memory_speed firmware; /* read; HMAT or CDAT */
-    struct memory_speed measured; /* node_measure.h */
-    int dax;                      /* of topology.dax: where its memory comes from; -1: from the start */
+    uint64_t memory_bytes;         /* online; 0: none */
+    int kernel_tier;               /* lower is faster; TOPOLOGY_TIER_UNKNOWN */
+    struct memory_speed firmware;  /* read; HMAT or CDAT */
+    struct memory_speed measured;  /* node_measure.h */
+    int near_node, near_processor; /* the closest node with processors, and one of them; -1: not known */
+    int dax;                       /* of topology.dax: where its memory comes from; -1: from the start */
     enum memory_kind kind;
     char reason[TOPOLOGY_REASON_MAX]; /* a sentence: why this kind */
     char doubt[TOPOLOGY_REASON_MAX];  /* what speaks against it; "": nothing */

@@ -203,6 +203,29 @@ static void a_narrow_node_without_latency_is_slower_memory(void **state)
     fake_root_remove(&root);
 }
 
+/* From where a node is measured. */
+static void the_nearest_processors_are_found(void **state)
+{
+    struct fake_root root;
+
+    (void)state;
+    fake_root_make(&root);
+    fake_nodes(&root, "0,2-3,5\n", "0,3\n");
+    for (unsigned i = 0; i < 6; i++)
+        fake_node(&root, i, 64);
+    fake_file(&root, "/sys/devices/system/node/node2/distance", "10 10 17 21\n"); /* its own figure does not count */
+    fake_file(&root, "/sys/devices/system/node/node5/distance", "28 20 17 10\n");
+    fake_file(&root, "/sys/devices/system/node/node3/distance", "21 9\n");
+    fake_file(&root, "/sys/devices/system/node/node3/cpulist", "48-95\n");
+    look(&root);
+    assert_int_equal(topology_node(&topology, 2)->near_node, 0);
+    assert_int_equal(topology_node(&topology, 2)->near_processor, -1); /* no such file */
+    assert_int_equal(topology_node(&topology, 5)->near_node, 3);
+    assert_int_equal(topology_node(&topology, 5)->near_processor, 48);
+    assert_int_equal(topology.malformed_count, 1);
+    fake_root_remove(&root);
+}
+
 /* ---- dax devices ------------------------------------------------------------------------------------------------- */
 
 static void a_cxl_device_as_a_node(void **state)
@@ -385,6 +408,7 @@ int main(void)
         cmocka_unit_test(with_all_in_one_kernel_tier_measuring_decides),
         cmocka_unit_test(measuring_raises_doubts_but_renames_nothing),
         cmocka_unit_test(a_narrow_node_without_latency_is_slower_memory),
+        cmocka_unit_test(the_nearest_processors_are_found),
         cmocka_unit_test(a_cxl_device_as_a_node),
         cmocka_unit_test(memory_that_is_not_online_is_named_with_its_remedy),
         cmocka_unit_test(a_device_is_no_node),
