@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define NUMA_NODES_MAX 1024
-#define WORD_BITS (8 * sizeof(unsigned long))
+#define WORD_BITS      (8 * sizeof(unsigned long))
 
 /* The call's result, -errno; errno as before. */
 static int result_of(long result, int before)
@@ -48,3 +48,5 @@ int numa_move(void *const *pages, const int *nodes_in, unsigned count, int *resu
         result_of(syscall(SYS_move_pages, 0, (unsigned long)count, pages, nodes_in, results_out, MPOL_MF_MOVE), before);
     return result > 0 ? 0 : result; /* positive: so many did not move, and their results say why */
 }
+
+const struct numa_ops numa_kernel = {.where = numa_where, .move = numa_move};
