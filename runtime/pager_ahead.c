@@ -154,7 +154,7 @@ void pager_soft_hit(struct pager *pager, struct frame_id frame)
 {
     pager_ahead_forgotten(pager, frame);
     pager->stats.soft_faults++;
-    if (pager->notes[frame.index].is_sampled)
+    if (pager->notes[frame.index].sample != 0)
         pager_spread_touched(pager, frame);
     placement_soft_hit(pager->placement, pager->frames, frame);
 }

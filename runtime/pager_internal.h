@@ -19,7 +19,7 @@ struct frame_note {
     uint32_t limbo;      /* place there + 1, of a private page in limbo; 0: none */
     uint8_t eviction;    /* index + 1 while LEAVING */
     uint8_t ahead;       /* enum ahead */
-    bool is_sampled;     /* unmapped by pager_spread.c, which waits for a touch */
+    uint16_t sample;     /* entry + 1 of pager_spread.c, which unmapped the page and waits for a touch; 0: none */
 };
 
 /* Of a page in memory: nobody has asked for it yet. */

@@ -6,8 +6,8 @@
  * meanwhile waits in the kernel, and the protocol, pins and the rest of the pager see nothing of it. Which pages move
  * is tiers/spread.c's; here they are sampled: unmapped into limbo, until a touch comes or the watch is over.
  *
- * Always holds: a frame that is_sampled has an entry in the ring; an entry whose frame is not, or has another page, is
- * stale and is passed over.
+ * Always holds: a frame's note names its entry in the ring, if it is sampled; an entry that its frame does not name, or
+ * whose frame has another page, is stale and is passed over.
  */
 #include "runtime/pager_internal.h"
 #include "tiers/spread.h"
@@ -15,16 +15,19 @@
 #include <errno.h>
 #include <string.h>
 
-#define SAMPLES_MAX  512u /* under watch at a time */
-#define SAMPLES_STEP 16u  /* begun in one tick: a soft fault each, if they are in use */
+#define SAMPLES_MAX  2048u /* under watch at a time */
+#define SAMPLES_STEP 16u   /* begun in one tick: a soft fault each, if they are in use, */
+#define SAMPLES_MOST 32u   /* and so many while few are */
 #define MOVE_BATCH   PAGER_BATCH
 #define NEAR_ROUNDS  4 /* batches that make room in one go */
 #define FRESH_STEP   4 /* private extents that come under management in one go */
 #define TICK_NS      UINT64_C(10000000)
-#define TICK_NS_MAX  UINT64_C(640000000) /* while nothing that is sampled is touched */
-#define WATCH_NS     UINT64_C(250000000) /* before anything is known */
+#define TICK_NS_IDLE UINT64_C(80000000)    /* when nothing that was sampled has been touched */
+#define IDLE_NS      UINT64_C(10000000000) /* for so long */
+#define WATCH_NS     UINT64_C(100000000)   /* before anything is known */
 #define WATCH_NS_MIN UINT64_C(20000000)
 #define WATCH_NS_MAX UINT64_C(2000000000)
+#define SWEEP_NS     UINT64_C(10000000000) /* over all pages, as far as that is up to the time they are watched */
 #define SHUT_NS      UINT64_C(10000000000) /* far memory that refused is tried again */
 
 struct sample {
@@ -39,7 +42,8 @@ struct pager_spread {
     struct sample samples[SAMPLES_MAX]; /* a ring, oldest first */
     unsigned samples_first, samples_count;
     uint64_t tick_at_ns, tick_ns;
-    bool was_touched;    /* a sample, since the last tick */
+    uint64_t touched_at_ns;
+    unsigned touched;    /* a sample, since the last tick */
     uint64_t shut_at_ns; /* 0: far memory is open */
     bool is_gone;        /* and while it is shut: there is no such node */
     bool was_told;       /* the sentence is said once */
@@ -77,6 +81,7 @@ int pager_spread_create(struct pager *pager)
     spread->spread = memory;
     spread->numa = pager->config.far.numa != NULL ? pager->config.far.numa : &numa_kernel;
     spread->tick_ns = TICK_NS;
+    spread->touched_at_ns = os_now_ns();
     spread_init(spread->spread, pager->table_frames);
     pager->spread = spread;
     return 0;
@@ -120,16 +125,12 @@ void pager_spread_touched(struct pager *pager, struct frame_id frame)
     struct pager_spread *spread = pager->spread;
     struct page_id page = frames_page(pager->frames, frame);
 
-    pager->notes[frame.index].is_sampled = false;
-    spread->was_touched = true;
-    for (unsigned i = spread->samples_count; i-- > 0;) { /* hot pages were begun lately */
-        const struct sample *sample = sample_at(spread, i);
+    const struct sample *sample = &spread->samples[pager->notes[frame.index].sample - 1];
 
-        if (sample->frame.index != frame.index || !page_is(sample->page, page))
-            continue;
+    pager->notes[frame.index].sample = 0;
+    spread->touched++;
+    if (sample->frame.index == frame.index && page_is(sample->page, page))
         spread_sampled(spread->spread, frame, os_now_ns() - sample->start_ns, true);
-        return;
-    }
 }
 
 /* ---- where pages are -------------------------------------------------------------------------------------------- */
@@ -336,12 +337,15 @@ static void bring_near(struct pager *pager)
 
 /* ---- samples ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t watch_ns(const struct pager_spread *spread)
+static uint64_t watch_ns(const struct pager *pager)
 {
-    uint64_t time_ns = spread_watch_ns(spread->spread);
+    uint64_t time_ns = spread_watch_ns(pager->spread->spread);
+    uint64_t most_ns = SAMPLES_MAX * SWEEP_NS / (pager_frames_used(pager) + 1);
 
     if (time_ns == 0)
-        return WATCH_NS;
+        time_ns = WATCH_NS;
+    if (time_ns > most_ns)
+        time_ns = most_ns;
     if (time_ns < WATCH_NS_MIN)
         return WATCH_NS_MIN;
     return time_ns < WATCH_NS_MAX ? time_ns : WATCH_NS_MAX;
@@ -375,11 +379,11 @@ static void sample_put_back(struct pager *pager, struct frame_id frame, struct p
 static void samples_end(struct pager *pager, uint64_t now_ns)
 {
     struct pager_spread *spread = pager->spread;
-    uint64_t time_ns = watch_ns(spread);
+    uint64_t time_ns = watch_ns(pager);
 
     while (spread->samples_count > 0) {
         struct sample sample = *sample_at(spread, 0);
-        bool is_live = pager->notes[sample.frame.index].is_sampled &&
+        bool is_live = pager->notes[sample.frame.index].sample == spread->samples_first + 1 &&
                        page_is(frames_page(pager->frames, sample.frame), sample.page);
 
         if (is_live && now_ns - sample.start_ns < time_ns)
@@ -388,7 +392,7 @@ static void samples_end(struct pager *pager, uint64_t now_ns)
         spread->samples_count--;
         if (!is_live)
             continue;
-        pager->notes[sample.frame.index].is_sampled = false;
+        pager->notes[sample.frame.index].sample = 0;
         spread_sampled(spread->spread, sample.frame, now_ns - sample.start_ns, false);
         sample_put_back(pager, sample.frame, sample.page);
     }
@@ -414,12 +418,13 @@ static void samples_note(struct pager *pager, const struct frame_id *frames, uns
 
     for (unsigned i = 0; i < count; i++) {
         struct page_id page = frames_page(pager->frames, frames[i]);
+        struct sample *sample;
 
         if (page_where(pager_entry(pager, page)) != WHERE_LIMBO)
             continue; /* could not be unmapped */
-        pager->notes[frames[i].index].is_sampled = true;
-        *sample_at(spread, spread->samples_count) = (struct sample){frames[i], page, now_ns};
-        spread->samples_count++;
+        sample = sample_at(spread, spread->samples_count++);
+        *sample = (struct sample){frames[i], page, now_ns};
+        pager->notes[frames[i].index].sample = (uint16_t)(sample - spread->samples + 1);
     }
 }
 
@@ -427,10 +432,11 @@ static void samples_begin(struct pager *pager, uint64_t now_ns)
 {
     struct pager_spread *spread = pager->spread;
     unsigned room = SAMPLES_MAX - spread->samples_count;
-    struct frame_id frames[SAMPLES_STEP];
+    unsigned step = spread->touched < SAMPLES_STEP / 2 ? SAMPLES_MOST : SAMPLES_STEP;
+    struct frame_id frames[SAMPLES_MOST];
     struct movers movers;
     unsigned kept = 0;
-    unsigned count = spread_next(spread->spread, frames, room < SAMPLES_STEP ? room : SAMPLES_STEP);
+    unsigned count = spread_next(spread->spread, frames, room < step ? room : step);
 
     for (unsigned i = 0; i < count; i++)
         if (can_sample(pager, frames[i]))
@@ -459,11 +465,10 @@ static void tick(struct pager *pager, uint64_t now_ns)
     if (pager_far_used(pager) > 0)
         samples_begin(pager, now_ns);
     bring_near(pager);
-    if (spread->was_touched)
-        spread->tick_ns = TICK_NS;
-    else if (spread->samples_count == SAMPLES_MAX || pager_far_used(pager) == 0)
-        spread->tick_ns = 2 * spread->tick_ns < TICK_NS_MAX ? 2 * spread->tick_ns : TICK_NS_MAX;
-    spread->was_touched = false;
+    if (spread->touched > 0)
+        spread->touched_at_ns = now_ns;
+    spread->tick_ns = now_ns - spread->touched_at_ns < IDLE_NS ? TICK_NS : TICK_NS_IDLE;
+    spread->touched = 0;
     spread->tick_at_ns = now_ns + spread->tick_ns;
 }
 

@@ -20,7 +20,7 @@ struct place {
 struct spread {
     uint32_t frames_table;
     uint32_t used; /* frames from here on never held a page */
-    uint32_t next_hand, cold_hand, hot_hand;
+    uint32_t next_near, next_far, cold_hand, hot_hand;
     uint32_t counts[SPREAD_FAR + 1][SPREAD_HEATS];
     uint32_t totals[SPREAD_FAR + 1];
     struct place places[];
@@ -115,13 +115,11 @@ static uint8_t middle(const struct spread *spread)
 void spread_sampled(struct spread *spread, struct frame_id frame, uint64_t time_ns, bool is_touched)
 {
     const struct place *place = &spread->places[frame.index];
-    unsigned sample = spread_heat_of(time_ns);
+    unsigned sample = is_touched ? spread_heat_of(time_ns) : SPREAD_COLD;
     unsigned before = place->heat;
 
     if (place->part == SPREAD_NONE)
         return;
-    if (!is_touched) /* it takes longer, nobody knows how much */
-        sample = sample + SPREAD_OCTAVE < SPREAD_HEATS ? sample + SPREAD_OCTAVE : SPREAD_HEATS - 1;
     if (before == 0)
         before = middle(spread) != 0 ? (middle(spread) + sample) / 2 : sample;
     else /* rounded towards the sample */
@@ -166,19 +164,13 @@ static unsigned gather(struct spread *spread, uint32_t *hand, enum spread_part p
     return count;
 }
 
+/* Half from each part: near pages must be known before one of them can make room for a far one. */
 unsigned spread_next(struct spread *spread, struct frame_id *frames_out, unsigned wanted)
 {
-    uint32_t looked_max = spread->used < LOOKED_MAX ? spread->used : LOOKED_MAX;
-    unsigned count = 0;
+    unsigned count = gather(spread, &spread->next_near, SPREAD_NEAR, 0, SPREAD_HEATS - 1, frames_out, wanted / 2);
 
-    for (uint32_t looked = 0; looked < looked_max && count < wanted; looked++) {
-        if (spread->next_hand >= spread->used)
-            spread->next_hand = 0;
-        if (spread->places[spread->next_hand].part != SPREAD_NONE)
-            frames_out[count++] = (struct frame_id){spread->next_hand};
-        spread->next_hand++;
-    }
-    return count;
+    return count +
+           gather(spread, &spread->next_far, SPREAD_FAR, 0, SPREAD_HEATS - 1, frames_out + count, wanted - count);
 }
 
 /* The largest heat so that `wanted` near frames have it or more; 1 when so many are not known. */
@@ -248,11 +240,25 @@ unsigned spread_hottest(struct spread *spread, uint32_t near_room, struct frame_
 
 uint64_t spread_watch_ns(const struct spread *spread)
 {
-    uint32_t known = spread->totals[SPREAD_NEAR] - spread->counts[SPREAD_NEAR][0];
-    unsigned heat;
+    const uint32_t *near = spread->counts[SPREAD_NEAR];
+    const uint32_t *far = spread->counts[SPREAD_FAR];
+    uint64_t all = (uint64_t)spread->totals[SPREAD_NEAR] + spread->totals[SPREAD_FAR];
+    uint64_t known = all - near[0] - far[0];
+    uint64_t touched = 0;
+    uint64_t wanted;
+    uint64_t sum = 0;
 
-    if (known == 0)
+    for (unsigned heat = 1; heat + SPREAD_OCTAVE < SPREAD_COLD; heat++)
+        touched += near[heat] + far[heat];
+    if (touched == 0)
         return 0;
-    heat = coldest_from(spread, known / 8 + 1);
-    return WATCH_FACTOR * spread_time_of((uint8_t)heat);
+    wanted = known * spread->totals[SPREAD_NEAR] / all; /* so many of the known ones belong near */
+    if (wanted > touched - touched / 8)
+        wanted = touched - touched / 8;
+    for (unsigned heat = 1; heat < SPREAD_COLD; heat++) {
+        sum += near[heat] + far[heat];
+        if (sum >= wanted && sum > 0)
+            return WATCH_FACTOR * spread_time_of((uint8_t)heat);
+    }
+    return 0;
 }

@@ -12,7 +12,8 @@
 #include "tiers/frames.h"
 
 #define SPREAD_HEATS  256
-#define SPREAD_OCTAVE 8             /* heats between a time and its double */
+#define SPREAD_OCTAVE 8   /* heats between a time and its double */
+#define SPREAD_COLD   184 /* not touched while it was watched; about eight seconds, and no watch takes so long */
 #define SPREAD_MARGIN SPREAD_OCTAVE /* a far page is exchanged when it is touched twice as often */
 
 enum spread_part {
@@ -31,14 +32,15 @@ void spread_inserted(struct spread *spread, struct frame_id frame, enum spread_p
 void spread_forgotten(struct spread *spread, struct frame_id frame); /* any frame; free ones are passed over */
 /* The page lies there now, or was found there. Keeps its heat. */
 void spread_found(struct spread *spread, struct frame_id frame, enum spread_part part);
-/* The page was touched after that time, or, not touched, was watched so long. */
+/* The page was touched after that time; or was watched so long and was not, which makes it cold, however long it was.
+ */
 void spread_sampled(struct spread *spread, struct frame_id frame, uint64_t time_ns, bool is_touched);
 
 enum spread_part spread_part(const struct spread *spread, struct frame_id frame);
 uint8_t spread_heat(const struct spread *spread, struct frame_id frame); /* 0: not known */
 uint32_t spread_count(const struct spread *spread, enum spread_part part);
 
-/* Frames with pages to sample next: a hand goes round over the table. Returns how many. */
+/* Frames to sample next, half of them near: two hands go round over the table. Returns how many. */
 unsigned spread_next(struct spread *spread, struct frame_id *frames_out, unsigned wanted);
 
 /*
@@ -53,7 +55,10 @@ unsigned spread_coldest(struct spread *spread, struct frame_id *frames_out, unsi
  */
 unsigned spread_hottest(struct spread *spread, uint32_t near_room, struct frame_id *frames_out, unsigned wanted);
 
-/* How long to watch: four times the time between touches at which near and far part; 0: nothing is known yet. */
+/*
+ * How long to watch: four times the time between touches at which near and far part, as far as pages are touched at
+ * all; 0: nothing is known yet.
+ */
 uint64_t spread_watch_ns(const struct spread *spread);
 
 /* The scale: heat of a time, at least 1; and back. */

@@ -405,12 +405,12 @@ static void tier_read(void *context, const char *name)
 static void link_read(const char *folder, const char *name, char target[PATH_BYTES])
 {
     char path[PATH_BYTES] = "";
-    ssize_t length;
+    long length;
 
     path_add(path, folder);
     path_add(path, "/");
     path_add(path, name);
-    length = readlink(path, target, PATH_BYTES - 1);
+    length = syscall(SYS_readlinkat, AT_FDCWD, path, target, PATH_BYTES - 1);
     target[length > 0 ? length : 0] = '\0';
 }
 
@@ -440,8 +440,8 @@ static void dax_file_look(const struct reader *reader, struct topology_dax *dax)
     path_add(path, reader->root);
     path_add(path, "/dev/");
     path_add(path, dax->name);
-    dax->has_file = access(path, F_OK) == 0;
-    dax->may_open = dax->has_file && access(path, R_OK | W_OK) == 0;
+    dax->has_file = syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
+    dax->may_open = dax->has_file && syscall(SYS_faccessat, AT_FDCWD, path, R_OK | W_OK) == 0;
 }
 
 static void dax_read(void *context, const char *name)

@@ -78,8 +78,11 @@ static void a_first_sample_is_drawn_to_the_middle(void **state)
     spread_sampled(spread, frame(4), MS, true);
     assert_in_range(spread_heat(spread, frame(4)), spread_heat_of(7 * MS), spread_heat_of(9 * MS)); /* root of 64 */
     spread_inserted(spread, frame(5), SPREAD_FAR);
-    spread_sampled(spread, frame(5), 64 * MS, false); /* was watched so long: it takes longer */
+    spread_sampled(spread, frame(5), MS, false); /* was watched for a short time only, and is cold all the same */
     assert_true(spread_heat(spread, frame(5)) > spread_heat_of(64 * MS));
+    for (int i = 0; i < 40; i++)
+        spread_sampled(spread, frame(5), MS, false);
+    assert_int_equal(spread_heat(spread, frame(5)), SPREAD_COLD);
     free(spread);
 }
 
