@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * devdax.c - a slot store over a dax device, or a file on a DAX file system, mapped by libpmem2. Run by the shard's
- * thread.
+ * devdax.c - a slot store over a dax device, or a file on a DAX file system. Run by the shard's thread.
+ *
+ * Persistent memory and files are mapped by libpmem2. It knows dax devices of NVDIMMs only: on one of CXL memory 1.12
+ * reads through a null pointer when it asks for the alignment. So those are mapped here, by what sysfs says of them,
+ * and work without the library too.
  *
  * The device is this process's alone (flock), and its contents are lost: which slot holds what is known to this process
  * only. So nothing needs flushing: this host's caches are coherent over it, and nobody else reads. The mapping is not
@@ -9,59 +12,37 @@
  */
 #include "base/error.h"
 #include "base/os.h"
+#include "base/textfile.h"
 #include "tiers/mapped.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #ifdef TIERMESH_HAS_PMEM2
 #include <libpmem2.h>
+#endif
+
+struct pmem2_source;
+struct pmem2_map;
 
 struct device {
     struct mapped_source source;
     uint64_t mapped_bytes;
     int fd;
-    struct pmem2_source *pmem;
+    struct pmem2_source *pmem; /* NULL, both: mapped without libpmem2 */
     struct pmem2_map *map;
 };
 
 static struct device *device_of(struct mapped_source *source)
 {
     return CONTAINER_OF(source, struct device, source);
-}
-
-static int device_resize(struct mapped_source *source, uint64_t size_bytes)
-{
-    struct device *device = device_of(source);
-
-    if (size_bytes > device->mapped_bytes)
-        return error_set(-ENOSPC, "tier cxl (dax) to %lu MiB: it was opened with %lu MiB and cannot grow",
-                         size_bytes >> 20, device->mapped_bytes >> 20);
-    source->size_bytes = size_bytes;
-    return 0;
-}
-
-static void device_close(struct mapped_source *source)
-{
-    struct device *device = device_of(source);
-
-    if (device->map != NULL)
-        (void)pmem2_map_delete(&device->map);
-    if (device->pmem != NULL)
-        (void)pmem2_source_delete(&device->pmem);
-    if (device->fd >= 0)
-        close(device->fd);
-    os_pages_unmap(device, sizeof(*device));
-}
-
-/* libpmem2 has codes of its own beside -errno. */
-static int error_of(int result)
-{
-    return result <= PMEM2_E_UNKNOWN ? -EINVAL : result;
 }
 
 static int file_open(const char *path, struct device *device)
@@ -82,25 +63,27 @@ static int file_open(const char *path, struct device *device)
 }
 
 /* What is asked for must fit, in whole steps of the device. */
-static int size_check(const char *path, const struct device *device, uint64_t size_bytes)
+static int size_check(const char *path, uint64_t there_bytes, uint64_t step_bytes, uint64_t size_bytes)
 {
-    size_t there_bytes, step_bytes;
-    int result = pmem2_source_size(device->pmem, &there_bytes);
-
-    if (result == 0)
-        result = pmem2_source_alignment(device->pmem, &step_bytes);
-    if (result != 0)
-        return error_set(error_of(result), "CXL device %s: %s", path, pmem2_errormsg());
-    if (there_bytes == 0 || there_bytes % step_bytes != 0)
-        return error_set(-EINVAL, "CXL device %s has %zu bytes, which is no multiple of its step of %zu KiB", path,
+    if (there_bytes == 0 || step_bytes == 0 || there_bytes % step_bytes != 0)
+        return error_set(-EINVAL, "CXL device %s has %lu bytes, which is no multiple of its step of %lu KiB", path,
                          there_bytes, step_bytes >> 10);
     if (size_bytes > there_bytes)
-        return error_set(-ENOSPC, "CXL device %s has %zu MiB, and option cxl asks for %lu MiB", path, there_bytes >> 20,
+        return error_set(-ENOSPC, "CXL device %s has %lu MiB, and option cxl asks for %lu MiB", path, there_bytes >> 20,
                          size_bytes >> 20);
     if (size_bytes % step_bytes != 0)
-        return error_set(-EINVAL, "CXL device %s is mapped in steps of %zu KiB; option cxl takes a multiple of that",
+        return error_set(-EINVAL, "CXL device %s is mapped in steps of %lu KiB; option cxl takes a multiple of that",
                          path, step_bytes >> 10);
     return 0;
+}
+
+/* ---- by libpmem2 ------------------------------------------------------------------------------------------------ */
+
+#ifdef TIERMESH_HAS_PMEM2
+/* It has codes of its own beside -errno. */
+static int error_of(int result)
+{
+    return result <= PMEM2_E_UNKNOWN ? -EINVAL : result;
 }
 
 static int map_make(const char *path, struct device *device, uint64_t size_bytes)
@@ -123,25 +106,136 @@ static int map_make(const char *path, struct device *device, uint64_t size_bytes
                          "CXL device %s is a file without DAX: its pages would be memory of this machine; "
                          "use option nvme for it",
                          path);
+    device->source.memory = pmem2_map_get_address(device->map);
     return 0;
+}
+
+static int pmem_open(const char *path, uint64_t size_bytes, struct device *device)
+{
+    size_t there_bytes, step_bytes;
+    int result = pmem2_source_from_fd(&device->pmem, device->fd);
+
+    if (result == 0)
+        result = pmem2_source_size(device->pmem, &there_bytes);
+    if (result == 0)
+        result = pmem2_source_alignment(device->pmem, &step_bytes);
+    if (result != 0)
+        return error_set(error_of(result), "CXL device %s: %s", path, pmem2_errormsg());
+    result = size_check(path, there_bytes, step_bytes, size_bytes);
+    return result == 0 ? map_make(path, device, size_bytes) : result;
+}
+
+static void pmem_close(struct device *device)
+{
+    if (device->map != NULL)
+        (void)pmem2_map_delete(&device->map);
+    if (device->pmem != NULL)
+        (void)pmem2_source_delete(&device->pmem);
+}
+
+#else
+
+static int pmem_open(const char *path, uint64_t size_bytes, struct device *device)
+{
+    (void)size_bytes;
+    (void)device;
+    return error_set(-EOPNOTSUPP,
+                     "CXL device %s: files and persistent memory are mapped by libpmem2, and this build of "
+                     "Tiermesh is without it",
+                     path);
+}
+
+static void pmem_close(struct device *device)
+{
+    (void)device;
+}
+#endif
+
+/* ---- by what sysfs says ------------------------------------------------------------------------------------------ */
+
+/* A number of the device's folder; 0: it has none. */
+static uint64_t attribute(dev_t number, const char *name)
+{
+    char path[96], text[32];
+    uint64_t value = 0;
+
+    snprintf(path, sizeof(path), "/sys/dev/char/%u:%u/%s", major(number), minor(number), name);
+    if (text_read(path, text, sizeof(text)) != 0 || text_number(text, &value) != 0)
+        return 0;
+    return value;
+}
+
+/* Of an NVDIMM: libpmem2's. */
+static bool is_nvdimm(dev_t number)
+{
+    char path[64], target[512];
+    ssize_t length;
+
+    snprintf(path, sizeof(path), "/sys/dev/char/%u:%u", major(number), minor(number));
+    length = readlink(path, target, sizeof(target) - 1);
+    target[length > 0 ? length : 0] = '\0';
+    return strstr(target, "/ndbus") != NULL;
+}
+
+static int dax_open(const char *path, dev_t number, uint64_t size_bytes, struct device *device)
+{
+    uint64_t there_bytes = attribute(number, "size");
+    void *memory;
+    int result;
+
+    if (there_bytes == 0 || attribute(number, "align") == 0)
+        return error_set(-EINVAL, "CXL device %s is no dax device", path);
+    result = size_check(path, there_bytes, attribute(number, "align"), size_bytes);
+    if (result != 0)
+        return result;
+    memory = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, device->fd, 0);
+    if (memory == MAP_FAILED)
+        return error_set(-errno, "CXL device %s: map %lu MiB: %m", path, size_bytes >> 20);
+    device->source.memory = memory;
+    return 0;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static int device_resize(struct mapped_source *source, uint64_t size_bytes)
+{
+    struct device *device = device_of(source);
+
+    if (size_bytes > device->mapped_bytes)
+        return error_set(-ENOSPC, "tier cxl (dax) to %lu MiB: it was opened with %lu MiB and cannot grow",
+                         size_bytes >> 20, device->mapped_bytes >> 20);
+    source->size_bytes = size_bytes;
+    return 0;
+}
+
+static void device_close(struct mapped_source *source)
+{
+    struct device *device = device_of(source);
+
+    if (device->map == NULL && device->source.memory != NULL)
+        munmap(device->source.memory, device->mapped_bytes);
+    pmem_close(device);
+    if (device->fd >= 0)
+        close(device->fd);
+    os_pages_unmap(device, sizeof(*device));
 }
 
 static int device_open(const char *path, uint64_t size_bytes, struct device *device)
 {
+    struct stat file;
     int result = file_open(path, device);
 
     if (result < 0)
         return result;
-    result = pmem2_source_from_fd(&device->pmem, device->fd);
-    if (result != 0)
-        return error_set(error_of(result), "CXL device %s: %s", path, pmem2_errormsg());
-    result = size_check(path, device, size_bytes);
-    if (result == 0)
-        result = map_make(path, device, size_bytes);
+    if (fstat(device->fd, &file) != 0)
+        return error_set(-errno, "CXL device %s: %m", path);
+    if (S_ISCHR(file.st_mode) && !is_nvdimm(file.st_rdev))
+        result = dax_open(path, file.st_rdev, size_bytes, device);
+    else
+        result = pmem_open(path, size_bytes, device);
     if (result < 0)
         return result;
     device->mapped_bytes = size_bytes;
-    device->source.memory = pmem2_map_get_address(device->map);
     device->source.size_bytes = size_bytes;
     (void)madvise(device->source.memory, size_bytes, MADV_DONTFORK);
     return 0;
@@ -180,14 +274,3 @@ int tier_dax_open(const char *path, uint64_t size_bytes, struct tier **ret_tier)
         device_close(&device->source);
     return result;
 }
-
-#else
-
-int tier_dax_open(const char *path, uint64_t size_bytes, struct tier **ret_tier)
-{
-    (void)size_bytes;
-    (void)ret_tier;
-    return error_set(-EOPNOTSUPP, "CXL device %s: this build of Tiermesh is without libpmem2, which maps it", path);
-}
-
-#endif
