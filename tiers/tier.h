@@ -95,10 +95,11 @@ int tier_ddr_open(uint64_t budget_bytes, struct tier **ret_tier) MUST_USE;
 int tier_cxl_emulated_open(uint64_t size_bytes, struct tier **ret_tier) MUST_USE;
 
 /*
- * CXL or persistent memory as a device ("/dev/dax0.0"), or a file on a DAX file system, through libpmem2: the same over
- * its memory. This process's alone while it is open; its contents are lost. Cannot grow; children of a fork do not have
- * it. 0 or a negative errno with a sentence: -ENOENT, -EACCES, -EBUSY (another process uses it), -ENOSPC (it is
- * smaller), -EINVAL (size is no multiple of its step, or its own is not; no such kind of file), -ENOMEM, -EOPNOTSUPP (a file
+ * CXL or persistent memory as a device ("/dev/dax0.0"), or a file on a DAX file system: the same over its memory. This
+ * process's alone while it is open; its contents are lost. Cannot grow; children of a fork do not have it. Files and
+ * persistent memory take libpmem2.
+ * 0 or a negative errno with a sentence: -ENOENT, -EACCES, -EBUSY (another process uses it), -ENOSPC (it is smaller),
+ * -EINVAL (size is no multiple of its step, or its own is not; no such kind of file), -ENOMEM, -EOPNOTSUPP (a file
  * without DAX; a build without libpmem2).
  */
 int tier_dax_open(const char *path, uint64_t size_bytes, struct tier **ret_tier) MUST_USE;

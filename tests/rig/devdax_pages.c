@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * devdax_pages.c - a node whose memory is four times its DDR: pages go to CXL memory and come back. Run by cxl.sh, with a
- * dax device as the store. Prints counts; 1: contents are wrong, or no page went through the store, or it is emulated.
+ * devdax_pages.c - a node whose memory is four times its DDR: pages go to CXL memory and come back. Run by
+ * guest/tiers_device.sh, with a dax device as the store. Prints counts; 1: contents are wrong, or no page went through
+ * the store, or it is emulated.
  */
 #include <tiermesh/dsm.h>
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# CXL memory (emulated by QEMU) as NUMA node 1, used in place: it is found and named, hot pages end in DDR and others far,
-# and a machine without such a node is refused when one is asked for. Counts are checked; times say nothing here.
+# CXL memory (emulated by QEMU) as NUMA node 1, used in place: it is found and named, hot pages end in DDR and others
+# far, and a machine without such a node is refused when one is asked for. Counts are checked; times say nothing here.
 ./dsmctl topology >/tmp/topology
 cat /tmp/topology
 grep -q '^node 1: cxl' /tmp/topology || { echo "node 1 is not called cxl"; exit 1; }
