@@ -3,6 +3,7 @@
  * test_machine.c - what is said of a machine's memory, over pictures of machines, and the option that overrules it.
  */
 #include "base/error.h"
+#include "runtime/cxl.h"
 #include "runtime/machine.h"
 #include "tests/unit/tiers/machines.h"
 
@@ -91,6 +92,36 @@ static void a_wrong_option_is_refused_with_a_sentence(void **state)
     fake_root_remove(&root);
 }
 
+/* What the pager gets: CXL nodes, each with the DDR next to it. */
+static void far_memory_is_the_cxl_nodes(void **state)
+{
+    struct fake_root root;
+    struct pager_far far;
+    uint64_t there_bytes;
+
+    (void)state;
+    fake_root_make(&root);
+    fake_large(&root);
+    fake_file(&root, "/sys/devices/system/node/node9/distance", "31 31 21 21 31 31 21 21 41 10\n");
+    assert_int_equal(machine_look(root.path, "3=hbm", &topology), 0);
+    cxl_far_of(&topology, &far, &there_bytes);
+    assert_int_equal(far.nodes_count, 2);
+    assert_int_equal(far.nodes[0].number, 8);
+    assert_int_equal(far.nodes[0].near, 0); /* nobody says what is next to it */
+    assert_int_equal(far.nodes[1].number, 9);
+    assert_int_equal(far.nodes[1].near, 2);
+    assert_int_equal(there_bytes >> 30, 512);
+    assert_int_equal(far.bytes, 0); /* the option says how much */
+    assert_int_equal(machine_look(root.path, "8=none,9=ddr", &topology), 0);
+    cxl_far_of(&topology, &far, &there_bytes);
+    assert_int_equal(far.nodes_count, 0);
+    assert_int_equal(there_bytes, 0);
+    assert_int_equal(machine_look(root.path, "0=none,1=none,2=none,3=none,8=none", &topology), 0);
+    cxl_far_of(&topology, &far, &there_bytes); /* no DDR to come back to */
+    assert_int_equal(far.nodes_count, 0);
+    fake_root_remove(&root);
+}
+
 static void text_without_room_is_cut(void **state)
 {
     struct fake_root root;
@@ -114,6 +145,7 @@ int main(void)
         cmocka_unit_test(states_of_devices_are_said_with_their_remedy),
         cmocka_unit_test(one_kernel_tier_and_malformed_files_are_said),
         cmocka_unit_test(a_wrong_option_is_refused_with_a_sentence),
+        cmocka_unit_test(far_memory_is_the_cxl_nodes),
         cmocka_unit_test(text_without_room_is_cut),
     };
 
