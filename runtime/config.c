@@ -17,6 +17,7 @@ enum option_kind {
     OPTION_SIZE,   /* bytes, with K M G T */
     OPTION_ZMEM,   /* SIZE, or N% of the DDR budget */
     OPTION_TIER,   /* SIZE:PATH */
+    OPTION_CXL,    /* SIZE, SIZE:node, SIZE:emulated, SIZE:PATH */
     OPTION_TIME,   /* milliseconds in text, nanoseconds inside */
     OPTION_NUMBER,
     OPTION_SWITCH, /* on, off */
@@ -42,7 +43,9 @@ struct option_row {
 
 static const struct option_row options[] = {
     ROW("ddr", OPTION_SIZE, ddr_bytes, "256M", NULL, "DDR budget of this node, bytes"),
-    ROW("cxl", OPTION_SIZE, cxl_bytes, "0", NULL, "CXL tier, bytes; 0 for none (emulated by DDR without a device)"),
+    ROW("cxl", OPTION_CXL, cxl_bytes, "0", NULL,
+        "CXL memory as SIZE, SIZE:node, SIZE:PATH or SIZE:emulated; 0 for none"),
+    ROW("nodes", OPTION_TEXT, nodes, "", NULL, "which memory is which, as NODE=ddr|hbm|cxl|none with commas between"),
     ROW("zmem", OPTION_ZMEM, zmem_bytes, "0", NULL, "compressed memory: bytes, or N% out of ddr; 0 for none"),
     ROW("zmem.codec", OPTION_TEXT, zmem_codec, "lz4", "lz4 zstd", "how zmem compresses"),
     ROW("nvme", OPTION_TIER, nvme_bytes, "0", NULL, "NVMe tier as SIZE:DIRECTORY; 0 for none"),
@@ -170,6 +173,24 @@ static int parse_tier(struct dsm_config *config, const char *value)
     return 0;
 }
 
+static int parse_cxl(struct dsm_config *config, const char *value)
+{
+    const char *end;
+    const char *source;
+    uint64_t bytes;
+
+    if (parse_size(value, &end, &bytes) != 0 || (*end != ':' && *end != '\0'))
+        return -EINVAL;
+    source = *end == ':' ? end + 1 : "";
+    if (*end == ':' && source[0] != '/' && strcmp(source, "node") != 0 && strcmp(source, "emulated") != 0)
+        return -EINVAL;
+    if (strlen(source) >= sizeof(config->cxl_source))
+        return -EINVAL;
+    config->cxl_bytes = bytes;
+    snprintf(config->cxl_source, sizeof(config->cxl_source), "%s", source);
+    return 0;
+}
+
 static int parse_zmem(struct dsm_config *config, const char *value)
 {
     const char *end;
@@ -262,6 +283,8 @@ static int row_parse(struct dsm_config *config, const struct option_row *row, co
         return parse_zmem(config, value);
     case OPTION_TIER:
         return parse_tier(config, value);
+    case OPTION_CXL:
+        return parse_cxl(config, value);
     case OPTION_TIME:
     case OPTION_NUMBER:
         return parse_scaled(row, value, field);
@@ -281,10 +304,15 @@ static int row_parse(struct dsm_config *config, const struct option_row *row, co
 static const char *kind_text(const struct option_row *row)
 {
     static const char *const texts[] = {
-        [OPTION_SIZE] = "a size such as 512M",   [OPTION_ZMEM] = "a size such as 512M, or 1% to 90% of option ddr",
-        [OPTION_TIME] = "milliseconds",          [OPTION_TIER] = "SIZE:DIRECTORY such as 4G:/scratch, or 0",
-        [OPTION_SWITCH] = "on or off",           [OPTION_NUMBER] = "a number",
-        [OPTION_TEXT] = "a short text",          [OPTION_WORDS] = "",
+        [OPTION_SIZE] = "a size such as 512M",
+        [OPTION_ZMEM] = "a size such as 512M, or 1% to 90% of option ddr",
+        [OPTION_TIME] = "milliseconds",
+        [OPTION_TIER] = "SIZE:DIRECTORY such as 4G:/scratch, or 0",
+        [OPTION_SWITCH] = "on or off",
+        [OPTION_NUMBER] = "a number",
+        [OPTION_TEXT] = "a short text",
+        [OPTION_WORDS] = "",
+        [OPTION_CXL] = "a size such as 4G, or SIZE:node, SIZE:/dev/dax0.0, SIZE:emulated",
     };
 
     return row->choices != NULL ? row->choices : texts[row->kind];
@@ -337,6 +365,11 @@ uint64_t config_zmem_bytes(const struct dsm_config *config, uint64_t ddr_bytes)
     return config->zmem_percent == 0 ? config->zmem_bytes : ddr_bytes / 100 * config->zmem_percent;
 }
 
+uint64_t config_cxl_memory_bytes(const struct dsm_config *config)
+{
+    return config->cxl_source[0] == '/' ? 0 : config->cxl_bytes;
+}
+
 int config_check(const struct dsm_config *config)
 {
     uint64_t memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -344,8 +377,8 @@ int config_check(const struct dsm_config *config)
     if (config->ddr_bytes > memory_bytes)
         return error_set(-ENOMEM, "DDR budget of %lu MiB is larger than this machine's %lu MiB; lower option ddr",
                          config->ddr_bytes >> 20, memory_bytes >> 20);
-    if (config->cxl_bytes > memory_bytes)
-        return error_set(-ENOMEM, "CXL tier of %lu MiB is emulated by DDR and larger than this machine's %lu MiB; "
+    if (config_cxl_memory_bytes(config) > memory_bytes)
+        return error_set(-ENOMEM, "CXL memory of %lu MiB is larger than all memory of this machine, %lu MiB; "
                          "lower option cxl", config->cxl_bytes >> 20, memory_bytes >> 20);
     if (config->zmem_bytes > memory_bytes)
         return error_set(-ENOMEM, "zmem of %lu MiB is larger than this machine's %lu MiB; lower option zmem",

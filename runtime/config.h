@@ -16,6 +16,8 @@
 struct dsm_config {
     uint64_t ddr_bytes;
     uint64_t cxl_bytes;          /* 0: no such tier */
+    char cxl_source[CONFIG_TEXT_MAX]; /* node, emulated, or a path; "": nodes if there are any, else emulated */
+    char nodes[CONFIG_TEXT_MAX]; /* "2=cxl,3=hbm": what the machine's memory is; "": found out */
     uint64_t zmem_bytes;         /* beside DDR; 0: no such tier, or a share of DDR */
     uint64_t zmem_percent;       /* of the DDR budget, taken out of it; 0: not so */
     char zmem_codec[8];          /* lz4, zstd */
@@ -60,6 +62,9 @@ int config_set(struct dsm_config *config, const char *name, const char *value) M
 
 /* Checks that need the whole: budgets against the machine. 0, -ENOMEM, -EINVAL. */
 int config_check(const struct dsm_config *config) MUST_USE;
+
+/* What option cxl takes of this machine's memory: nothing where it is a device. */
+uint64_t config_cxl_memory_bytes(const struct dsm_config *config);
 
 /* The most that zmem can take when DDR has so much; 0: no such tier. */
 uint64_t config_zmem_bytes(const struct dsm_config *config, uint64_t ddr_bytes);

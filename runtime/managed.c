@@ -72,7 +72,7 @@ int hooks_open(void)
     log_configure(LOG_WARN, "");
     managed_context.pid = getpid();
     wanted[TIER_DDR] = config->ddr_bytes;
-    wanted[TIER_CXL] = config->cxl_bytes;
+    wanted[TIER_CXL] = config_cxl_memory_bytes(config);
     wanted[TIER_ZMEM] = config->zmem_bytes;
     limits_at_start("", wanted, managed_context.budget_bytes);
     if (config->zmem_percent > 0)

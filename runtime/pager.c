@@ -60,6 +60,7 @@ static void frame_put(struct pager *pager, struct page_entry *entry)
         pager_limbo_flush(pager);
     }
     *pager_note(pager, entry) = (struct frame_note){.clean_slot = UINT32_MAX};
+    pager_spread_forgotten(pager, (struct frame_id){entry->place});
     frames_put(pager->frames, (struct frame_id){entry->place});
 }
 
@@ -627,6 +628,8 @@ int pager_create(const struct pager_config *config, struct pager **ret_pager)
         error = mmu_staging_create(pager->mmu, PAGER_BATCH, &pager->staging);
     if (error == 0)
         error = pager_limbo_create(pager);
+    if (error == 0)
+        error = pager_spread_create(pager);
     if (error != 0) {
         pager_destroy(pager);
         return error;
@@ -643,6 +646,7 @@ void pager_destroy(struct pager *pager)
     if (pager->buffers != NULL)
         tier_buffers_destroy(pager->buffers);
     pager_limbo_destroy(pager);
+    pager_spread_destroy(pager);
     os_pages_unmap(pager->fresh, PAGER_FRESH_MAX * sizeof(*pager->fresh));
     os_pages_unmap(pager->prefetch, prefetch_bytes(&pager->prefetching));
     os_pages_unmap(pager->notes, (size_t)pager->table_frames * sizeof(struct frame_note));

@@ -14,6 +14,7 @@
 #define TIERMESH_RUNTIME_PAGER_H
 
 #include "coherence/message.h"
+#include "base/numa.h"
 #include "mmu/mmu.h"
 #include "mmu/table.h"
 #include "prefetch/prefetch.h"
@@ -59,9 +60,24 @@ struct pager_user {
     int (*managed_runs)(void *context, struct page_id first, struct page_run runs[PAGER_EXTENT_RUNS_MAX]);
 };
 
+/*
+ * Memory that is mapped and used in place as DDR is, but slower: CXL memory as NUMA nodes (docs/CXL.md). What it has
+ * comes in addition to ddr_bytes; pager_spread.c decides which pages lie there.
+ */
+#define PAGER_FAR_NODES_MAX 8
+struct pager_far {
+    uint64_t bytes; /* 0: there is none */
+    struct {
+        unsigned number, near; /* the kernel's number, and that of the DDR next to it */
+    } nodes[PAGER_FAR_NODES_MAX];
+    unsigned nodes_count;
+    const struct numa_ops *numa; /* NULL: the kernel's */
+};
+
 struct pager_config {
     uint64_t ddr_bytes;
     uint64_t ddr_max_bytes; /* what pager_limit() may ask for later; less than ddr_bytes: no more than that */
+    struct pager_far far;
     uint32_t zmem_percent;  /* of the DDR budget: what zmem takes of it at most; 0: it has a budget of its own */
     uint64_t prefetch_pages, fault_around_pages;
     uint64_t prefetch_predictors; /* 1 << enum prefetch_predictor each; 0: all */

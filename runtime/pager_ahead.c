@@ -154,6 +154,8 @@ void pager_soft_hit(struct pager *pager, struct frame_id frame)
 {
     pager_ahead_forgotten(pager, frame);
     pager->stats.soft_faults++;
+    if (pager->notes[frame.index].sample != 0)
+        pager_spread_touched(pager, frame);
     placement_soft_hit(pager->placement, pager->frames, frame);
 }
 

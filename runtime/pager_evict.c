@@ -736,6 +736,7 @@ void pager_balance(struct pager *pager)
             used = pager_frames_used(pager);
         }
     }
+    pager_spread_some(pager);
     pager_compressed_follow(pager);
     if (pager->is_shrinking)
         pager_budget_follow(pager);
@@ -753,5 +754,9 @@ uint64_t pager_deadline_ns(const struct pager *pager)
     uint64_t shrink_ns = pager_shrink_deadline_ns(pager);
     uint64_t stall_ns = pager->stalls_count > 0 ? os_now_ns() + STALL_RETRY_NS : UINT64_MAX;
 
+    uint64_t spread_ns = pager_spread_deadline_ns(pager);
+
+    if (spread_ns < shrink_ns)
+        shrink_ns = spread_ns;
     return shrink_ns < stall_ns ? shrink_ns : stall_ns;
 }

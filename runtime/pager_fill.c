@@ -35,6 +35,7 @@ void pager_frame_attach(struct pager *pager, struct page_entry *entry, struct fr
 {
     ASSERT(!page_is_in_memory(entry)); /* a page has one frame */
     page_set_where(entry, where, frame.index);
+    pager_spread_inserted(pager, frame);
     placement_inserted(pager->placement, pager->frames, frame, prefetched);
     if (prefetched)
         pager_ahead_placed(pager, frame, where == WHERE_LIMBO ? AHEAD_SEEN : AHEAD_BLIND);

@@ -19,6 +19,7 @@ struct frame_note {
     uint32_t limbo;      /* place there + 1, of a private page in limbo; 0: none */
     uint8_t eviction;    /* index + 1 while LEAVING */
     uint8_t ahead;       /* enum ahead */
+    uint16_t sample;     /* entry + 1 of pager_spread.c, which unmapped the page and waits for a touch; 0: none */
 };
 
 /* Of a page in memory: nobody has asked for it yet. */
@@ -160,6 +161,11 @@ struct pager {
     struct page_id *fresh; /* a ring of PAGER_FRESH_MAX first pages of unregistered private extents */
     unsigned fresh_first, fresh_count;
 
+    struct pager_spread *spread; /* NULL: all memory is alike */
+    uint32_t far_frames;         /* of wanted_frames, those that may lie in far memory */
+    uint32_t far_wish_frames;    /* what was asked for; far_frames is less while far memory takes no more */
+    uint32_t far_max_frames;     /* what may be asked for */
+
     bool shared_is_shut;
     struct page_id leaving_copy; /* evicted, since others have it too; the protocol may drop it on the way */
 
@@ -252,6 +258,7 @@ void pager_compressed_follow(struct pager *pager);
 bool pager_compressed_must_leave(const struct pager *pager);
 void pager_budget_init(struct pager *pager);
 void pager_budget_follow(struct pager *pager);
+void pager_far_set(struct pager *pager, uint32_t frames); /* so many may lie in far memory from now on */
 uint64_t pager_shrink_deadline_ns(const struct pager *pager);
 
 /* pager_evict.c */
@@ -271,6 +278,8 @@ void pager_limbo_destroy(struct pager *pager);
 /* Mapped private pages that are consecutive, onto FRAME_LIMBO. Returns how many were dealt with. */
 unsigned pager_limbo_enter(struct pager *pager, const struct frame_id *frames, unsigned count);
 int pager_limbo_rescue(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write);
+/* The same, but nobody touched it: the policy is not told. The caller puts the frame on a list. */
+int pager_limbo_restore(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write);
 void *pager_limbo_address(const struct pager *pager, uint32_t place);
 uint32_t pager_limbo_place(struct pager *pager, struct page_id page); /* shared pages have none */
 /* Bytes of private pages into places; the caller makes the pages WHERE_LIMBO. Returns how many; 0: there is no room. */
@@ -281,6 +290,16 @@ unsigned pager_limbo_fill(struct pager *pager, const struct frame_id *frames, un
  */
 void pager_limbo_clear(struct pager *pager, struct page_id first, unsigned count);
 void pager_limbo_flush(struct pager *pager);
+
+/* pager_spread.c: pages between near and far memory. Each does nothing where all memory is alike. */
+int pager_spread_create(struct pager *pager);
+void pager_spread_destroy(struct pager *pager);
+void pager_spread_inserted(struct pager *pager, struct frame_id frame);
+void pager_spread_forgotten(struct pager *pager, struct frame_id frame);
+void pager_spread_touched(struct pager *pager, struct frame_id frame); /* of a frame that is sampled */
+void pager_spread_some(struct pager *pager);
+uint64_t pager_spread_deadline_ns(const struct pager *pager);
+uint32_t pager_far_used(const struct pager *pager); /* frames that lie there now */
 
 /* pager_demote.c */
 void pager_demote_some(struct pager *pager);

@@ -177,9 +177,8 @@ void pager_limbo_clear(struct pager *pager, struct page_id first, unsigned count
 }
 
 /* A clean page is copied, to be mapped read-only; another one goes back as it is. */
-int pager_limbo_rescue(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
+int pager_limbo_restore(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
 {
-    struct frame_id frame = {entry->place};
     uint32_t place = pager_limbo_place(pager, page);
     void *bytes = pager_limbo_address(pager, place);
     bool writable;
@@ -196,8 +195,16 @@ int pager_limbo_rescue(struct pager *pager, struct page_id page, struct page_ent
         pager->limbo_taken[place] = false;
     else
         places_put(pager, place, 1);
-    page_set_where(entry, WHERE_MAPPED, frame.index);
+    page_set_where(entry, WHERE_MAPPED, entry->place);
     page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
-    pager_soft_hit(pager, frame);
     return 0;
+}
+
+int pager_limbo_rescue(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)
+{
+    int error = pager_limbo_restore(pager, page, entry, is_write);
+
+    if (error == 0)
+        pager_soft_hit(pager, (struct frame_id){entry->place});
+    return error;
 }

@@ -30,8 +30,12 @@ void pager_budget_init(struct pager *pager)
 
     if (max_bytes < pager->config.ddr_bytes)
         max_bytes = pager->config.ddr_bytes;
+    pager->far_max_frames = (uint32_t)(pager->config.far.bytes / PAGE_BYTES);
+    pager->far_wish_frames = pager->far_max_frames;
+    pager->far_frames = pager->far_max_frames;
+    max_bytes += pager->config.far.bytes;
     pager->table_frames = (uint32_t)(max_bytes / PAGE_BYTES) + PAGER_OVERFLOW_FRAMES;
-    pager->wanted_frames = (uint32_t)(pager->config.ddr_bytes / PAGE_BYTES);
+    pager->wanted_frames = (uint32_t)(pager->config.ddr_bytes / PAGE_BYTES) + pager->far_frames;
     pager->placed_frames = pager->wanted_frames;
     pager->budget_frames = pager->wanted_frames;
     pager->ceiling_frames = pager->wanted_frames;
@@ -128,9 +132,19 @@ uint64_t pager_shrink_deadline_ns(const struct pager *pager)
     return pager->has_evicted ? 0 : os_now_ns() + SHRINK_RETRY_NS;
 }
 
+static void wanted_set(struct pager *pager, uint32_t frames)
+{
+    pager->wanted_frames = frames;
+    pager->marks = placement_marks_of(pager->wanted_frames);
+    placed_set(pager, frames_to_place(pager));
+    pager->ceiling_frames = pager->budget_frames > pager->wanted_frames ? pager->budget_frames : pager->wanted_frames;
+    pager->has_evicted = true; /* look at once */
+    pager_budget_follow(pager);
+}
+
 static int ddr_limit(struct pager *pager, uint64_t bytes)
 {
-    uint64_t max_bytes = (uint64_t)(pager->table_frames - PAGER_OVERFLOW_FRAMES) * PAGE_BYTES;
+    uint64_t max_bytes = (uint64_t)(pager->table_frames - PAGER_OVERFLOW_FRAMES - pager->far_max_frames) * PAGE_BYTES;
     int error = 0;
 
     if (bytes < PLACEMENT_FRAMES_MIN * PAGE_BYTES)
@@ -143,12 +157,28 @@ static int ddr_limit(struct pager *pager, uint64_t bytes)
         error = store_resize(pager, TIER_ZMEM, bytes / 100 * pager->config.zmem_percent);
     if (error != 0)
         return error_set(error, "zmem inside a DDR budget of %lu MiB: %s", bytes >> 20, strerror(-error));
-    pager->wanted_frames = (uint32_t)(bytes / PAGE_BYTES);
-    pager->marks = placement_marks_of(pager->wanted_frames);
-    placed_set(pager, frames_to_place(pager));
-    pager->ceiling_frames = pager->budget_frames > pager->wanted_frames ? pager->budget_frames : pager->wanted_frames;
-    pager->has_evicted = true; /* look at once */
-    pager_budget_follow(pager);
+    wanted_set(pager, (uint32_t)(bytes / PAGE_BYTES) + pager->far_frames);
+    return 0;
+}
+
+/* ---- far memory: in place as DDR is ---------------------------------------------------------------------------- */
+
+void pager_far_set(struct pager *pager, uint32_t frames)
+{
+    uint32_t near = pager->wanted_frames - pager->far_frames;
+
+    pager->far_frames = frames;
+    wanted_set(pager, near + frames);
+}
+
+static int far_limit(struct pager *pager, uint64_t bytes)
+{
+    uint64_t most_bytes = (uint64_t)pager->far_max_frames * PAGE_BYTES;
+
+    if (bytes > most_bytes)
+        return error_set(-EINVAL, "CXL memory in place was opened with %lu MiB and cannot have more", most_bytes >> 20);
+    pager->far_wish_frames = (uint32_t)(bytes / PAGE_BYTES);
+    pager_far_set(pager, pager->far_wish_frames);
     return 0;
 }
 
@@ -192,6 +222,8 @@ int pager_limit(struct pager *pager, enum tier_kind tier, uint64_t bytes)
 
     if (tier == TIER_DDR)
         return ddr_limit(pager, bytes);
+    if (tier == TIER_CXL && pager->spread != NULL)
+        return far_limit(pager, bytes);
     if (store == NULL)
         return error_set(-ENOENT, "this process has no such tier");
     if (tier != TIER_NVME)
@@ -203,7 +235,7 @@ int pager_limit(struct pager *pager, enum tier_kind tier, uint64_t bytes)
 
 void pager_budget_pages(const struct pager *pager, uint64_t pages[TIERS])
 {
-    pages[TIER_DDR] = pager->wanted_frames;
+    pages[TIER_DDR] = pager->wanted_frames - pager->far_frames;
     for (int i = TIER_DDR + 1; i < TIERS; i++) {
         struct tier_counters counters = {.slots_max = 0};
 
@@ -211,11 +243,13 @@ void pager_budget_pages(const struct pager *pager, uint64_t pages[TIERS])
             tier_counters_get(pager->config.tiers[i], &counters);
         pages[i] = counters.slots_max;
     }
+    pages[TIER_CXL] += pager->far_frames;
 }
 
 void pager_memory_bytes(const struct pager *pager, uint64_t bytes[TIERS])
 {
-    bytes[TIER_DDR] = (uint64_t)pager_frames_used(pager) * PAGE_BYTES; /* with zmem, if that is inside */
+    bytes[TIER_DDR] =
+        (uint64_t)(pager_frames_used(pager) - pager_far_used(pager)) * PAGE_BYTES; /* with zmem, if that is inside */
     for (int i = TIER_DDR + 1; i < TIERS; i++) {
         struct tier_counters counters = {.slots_used = 0};
 
@@ -225,4 +259,5 @@ void pager_memory_bytes(const struct pager *pager, uint64_t bytes[TIERS])
         if (is_inside_ddr(pager, (enum tier_kind)i))
             bytes[i] = 0;
     }
+    bytes[TIER_CXL] += (uint64_t)pager_far_used(pager) * PAGE_BYTES;
 }

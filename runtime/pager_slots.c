@@ -100,5 +100,6 @@ void pager_tier_pages(struct pager *pager, uint64_t pages[TIERS])
 {
     for (int i = TIER_CXL; i < TIERS; i++)
         pages[i] = pager->tier_pages[i];
-    pages[TIER_DDR] = pager_frames_used(pager) - pager_compressed_frames(pager);
+    pages[TIER_CXL] += pager_far_used(pager);
+    pages[TIER_DDR] = pager_frames_used(pager) - pager_compressed_frames(pager) - pager_far_used(pager);
 }

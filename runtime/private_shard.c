@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "runtime/loop.h"
+#include "runtime/cxl.h"
 #include "runtime/managed.h"
 #include "runtime/record.h"
 
@@ -202,7 +203,7 @@ static int limits_make(struct private_shard *shard)
         .root = "",
         .loop = shard->loop,
         .wanted_bytes = {[TIER_DDR] = managed_context.config.ddr_bytes,
-                         [TIER_CXL] = managed_context.config.cxl_bytes,
+                         [TIER_CXL] = config_cxl_memory_bytes(&managed_context.config),
                          [TIER_ZMEM] = managed_context.config.zmem_bytes},
         .user = {.context = shard, .used = limits_used, .changed = limits_changed},
     };
@@ -239,14 +240,14 @@ static void broker_ready(struct loop_watch *watch, uint32_t events)
 
 /* ---- set-up ----------------------------------------------------------------------------------------------------- */
 
-static int tiers_open(struct private_shard *shard, struct placement_cost *cost)
+static int tiers_open(struct private_shard *shard, struct placement_cost *cost, struct pager_far *far)
 {
     const struct dsm_config *config = &managed_context.config;
     uint64_t zmem_bytes = managed_context.budget_bytes[TIER_ZMEM];
     int error = tier_ddr_open(managed_context.budget_bytes[TIER_DDR], &shard->tiers[TIER_DDR]);
 
     if (error == 0 && config->cxl_bytes > 0)
-        error = tier_cxl_emulated_open(managed_context.budget_bytes[TIER_CXL], &shard->tiers[TIER_CXL]);
+        error = cxl_open(config, managed_context.budget_bytes[TIER_CXL], NULL, &shard->tiers[TIER_CXL], far);
     if (error == 0 && zmem_bytes > 0)
         error = tier_zmem_open(zmem_bytes, config->zmem_codec, &shard->tiers[TIER_ZMEM]);
     if (error == 0 && shard->broker != NULL && broker_has_store(shard->broker))
@@ -292,7 +293,7 @@ static int pager_make(struct private_shard *shard)
         .pages = shard->pages,
         .user = {.context = &managed_context, .managed_runs = managed_runs},
     };
-    int error = tiers_open(shard, &config.cost);
+    int error = tiers_open(shard, &config.cost, &config.far);
 
     if (error != 0)
         return error;

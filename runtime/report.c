@@ -3,6 +3,7 @@
  * report.c - dsm_stats(): the counters of a node, gathered on its shard.
  */
 #include "base/error.h"
+#include "runtime/cxl.h"
 #include "runtime/locks.h"
 #include "runtime/memory.h"
 #include "tiermesh/dsm.h"
@@ -12,18 +13,30 @@
 
 #define API __attribute__((visibility("default")))
 
+/* Called a real one only where it is known to be. */
+static bool cxl_is_real(void)
+{
+    const struct node *node = node_current();
+
+    return node != NULL && node->config.cxl_bytes > 0 && !cxl_is_emulated(node->tiers[TIER_CXL]);
+}
+
 API const char *dsm_tier_name(enum dsm_tier tier)
 {
     static const char *const names[DSM_TIERS] = {"ddr", "cxl (emulated)", "zmem", "nvme"};
 
+    if (tier == DSM_TIER_CXL && cxl_is_real())
+        return "cxl";
     return (unsigned)tier < DSM_TIERS ? names[tier] : "?";
 }
 
 API const char *dsm_source_name(enum dsm_source source)
 {
-    static const char *const names[DSM_SOURCES] = {"zero", "ddr", "cxl (emulated)", "zmem",
-                                                  "nvme", "remote", "upgrade"};
+    static const char *const names[DSM_SOURCES] = {"zero", "ddr",    "cxl (emulated)", "zmem",
+                                                   "nvme", "remote", "upgrade"};
 
+    if (source == DSM_FROM_CXL && cxl_is_real())
+        return "cxl";
     return (unsigned)source < DSM_SOURCES ? names[source] : "?";
 }
 
@@ -45,7 +58,7 @@ static void gather_tiers(struct node *node, struct dsm_stats *stats)
 {
     pager_tier_pages(node->pager, stats->tier_pages);
     pager_budget_pages(node->pager, stats->tier_budget_pages);
-    stats->tier_is_emulated[DSM_TIER_CXL] = node->config.cxl_bytes > 0;
+    stats->tier_is_emulated[DSM_TIER_CXL] = cxl_is_emulated(node->tiers[TIER_CXL]);
 }
 
 static void gather_zmem(struct node *node, struct dsm_stats *stats)

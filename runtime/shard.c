@@ -10,6 +10,7 @@
 #include "base/os.h"
 #include "runtime/bulk.h"
 #include "runtime/bulk_stream.h"
+#include "runtime/cxl.h"
 #include "runtime/limits.h"
 #include "runtime/locks.h"
 #include "runtime/pins.h"
@@ -29,14 +30,14 @@
 
 /* ---- set-up ---------------------------------------------------------------------------------------------------- */
 
-static int tiers_open(struct node *node, struct placement_cost *cost)
+static int tiers_open(struct node *node, struct placement_cost *cost, struct pager_far *far)
 {
     const struct dsm_config *config = &node->config;
     uint64_t zmem_bytes = config_zmem_bytes(config, config->ddr_bytes);
     int error = tier_ddr_open(config->ddr_bytes, &node->tiers[TIER_DDR]);
 
     if (error == 0 && config->cxl_bytes > 0)
-        error = tier_cxl_emulated_open(config->cxl_bytes, &node->tiers[TIER_CXL]);
+        error = cxl_open(config, config->cxl_bytes, tier_dax_open, &node->tiers[TIER_CXL], far);
     if (error == 0 && zmem_bytes > 0)
         error = tier_zmem_open(zmem_bytes, config->zmem_codec, &node->tiers[TIER_ZMEM]);
     if (error == 0 && config->nvme_bytes > 0)
@@ -72,7 +73,7 @@ static int memory_open(struct node *node)
         .pages = node->pages,
         .user = env_pager_user(node),
     };
-    int error = tiers_open(node, &config.cost);
+    int error = tiers_open(node, &config.cost, &config.far);
 
     if (error == 0)
         error = mmu_open(&node->window, &node->features, &node->mmu);
@@ -123,7 +124,7 @@ static int budgets_watch(struct node *node)
         .root = "",
         .loop = node->loop,
         .wanted_bytes = {[TIER_DDR] = node->config.ddr_bytes,
-                         [TIER_CXL] = node->config.cxl_bytes,
+                         [TIER_CXL] = config_cxl_memory_bytes(&node->config),
                          [TIER_ZMEM] = node->config.zmem_bytes},
         .user = {node, limits_used, limits_changed},
     };

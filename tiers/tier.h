@@ -95,6 +95,16 @@ int tier_ddr_open(uint64_t budget_bytes, struct tier **ret_tier) MUST_USE;
 int tier_cxl_emulated_open(uint64_t size_bytes, struct tier **ret_tier) MUST_USE;
 
 /*
+ * CXL or persistent memory as a device ("/dev/dax0.0"), or a file on a DAX file system: the same over its memory. This
+ * process's alone while it is open; its contents are lost. Cannot grow; children of a fork do not have it. Files and
+ * persistent memory take libpmem2.
+ * 0 or a negative errno with a sentence: -ENOENT, -EACCES, -EBUSY (another process uses it), -ENOSPC (it is smaller),
+ * -EINVAL (size is no multiple of its step, or its own is not; no such kind of file), -ENOMEM, -EOPNOTSUPP (a file
+ * without DAX; a build without libpmem2).
+ */
+int tier_dax_open(const char *path, uint64_t size_bytes, struct tier **ret_tier) MUST_USE;
+
+/*
  * Compressed memory ("lz4" or "zstd"): slots are as large as their pages compress to. size_bytes bounds the memory for
  * them, slack included; tables are extra. Can grow to four times that, and shrink at any time: it is then over its
  * budget until enough was put. 0, -EINVAL (size, codec), -ENOMEM.

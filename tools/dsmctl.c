@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "runtime/broker.h"
 #include "runtime/config.h"
+#include "runtime/machine.h"
 #include "tools/summary.h"
 
 #include <ctype.h>
@@ -26,9 +27,11 @@
 static const char usage[] =
     "usage: dsmctl stat [PID]\n"
     "       dsmctl limit PID ddr|cxl|zmem|nvme SIZE\n"
+    "       dsmctl topology [NODE=ddr|hbm|cxl|none,...]\n"
     "\n"
-    "stat    figures of a managed process; without PID, of all that this user can see\n"
-    "limit   another budget for a process that runs; nvme is the store of the whole job\n"
+    "stat      figures of a managed process; without PID, of all that this user can see\n"
+    "limit     another budget for a process that runs; nvme is the store of the whole job\n"
+    "topology  the memory of this machine, what each part counts as, and why; with what option nodes would say\n"
     "\n"
     "SIZE is in bytes and takes the suffixes K, M, G, T. Managed processes are those that dsmrun started and what\n"
     "they started, once they have come near their DDR budget. dsmctl(1) has the rest.\n";
@@ -282,6 +285,24 @@ static int run_stat(const char *word)
     return word == NULL ? stat_all() : stat_one(pid);
 }
 
+static int run_topology(const char *word)
+{
+    const char *nodes = word != NULL ? word : getenv("DSM_NODES");
+    struct topology *topology = calloc(1, sizeof(*topology));
+    char *text = calloc(1, MACHINE_TEXT_MAX);
+    int status = topology != NULL && text != NULL ? 0 : error_set(EX_OSERR, "no memory");
+
+    if (status == 0 && machine_look("", nodes != NULL ? nodes : "", topology) != 0)
+        status = EX_USAGE;
+    if (status == 0) {
+        machine_describe(topology, text, MACHINE_TEXT_MAX);
+        fputs(text, stdout);
+    }
+    free(text);
+    free(topology);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     const char *command = argc > 1 ? argv[1] : "";
@@ -299,6 +320,8 @@ int main(int argc, char **argv)
         status = run_stat(argv[2]);
     else if (strcmp(command, "limit") == 0 && argc == 5)
         status = run_limit(argv + 2);
+    else if (strcmp(command, "topology") == 0 && argc <= 3)
+        status = run_topology(argv[2]);
     else
         return fputs(usage, stderr), EX_USAGE;
     if (fflush(stdout) != 0)

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -35,18 +36,33 @@ static inline void fake_root_remove(const struct fake_root *root)
     assert_int_equal(system(command), 0);
 }
 
+/* The whole name, with the directories on its way made. */
+static inline void fake_path(const struct fake_root *root, const char *name, char path[2048])
+{
+    snprintf(path, 2048, "%s%s", root->path, name);
+    for (char *slash = path + strlen(root->path) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+        *slash = '/';
+    }
+}
+
+/* A symbolic link to `target`, which need not be there. */
+static inline void fake_link(const struct fake_root *root, const char *name, const char *target)
+{
+    char path[2048];
+
+    fake_path(root, name, path);
+    assert_int_equal(symlink(target, path), 0);
+}
+
 /* Writes the file, and the directories on its way. */
 static inline void fake_file(const struct fake_root *root, const char *name, const char *text)
 {
     char path[2048];
     FILE *file;
 
-    snprintf(path, sizeof(path), "%s%s", root->path, name);
-    for (char *slash = path + strlen(root->path) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
-        *slash = '/';
-    }
+    fake_path(root, name, path);
     file = fopen(path, "we");
     assert_non_null(file);
     assert_true(fputs(text, file) >= 0);

@@ -56,21 +56,11 @@ static inline bool pager_fixture_has_no_copy(void *context, struct page_id page)
     return false;
 }
 
-/* Sizes in bytes; 0: no such tier. nvme lies in the current directory. policy NULL: the default. */
-static inline void pager_fixture_open_with(struct pager_fixture *fixture, uint64_t ddr_bytes, uint64_t ddr_max_bytes,
-                                           uint64_t cxl_bytes, uint64_t nvme_bytes,
-                                           const struct placement_ops *policy, const struct pager_user *user)
+/* Sizes in bytes; 0: no such tier. nvme lies in the current directory. */
+static inline void pager_fixture_open_config(struct pager_fixture *fixture, struct pager_config config,
+                                             uint64_t cxl_bytes, uint64_t nvme_bytes)
 {
     struct mmu_switches switches = {0};
-    struct pager_config config = {
-        .ddr_bytes = ddr_bytes,
-        .ddr_max_bytes = ddr_max_bytes,
-        .prefetch_pages = 32,
-        .fault_around_pages = 1,
-        .cost = {.read_ns = {300, 900, 2000, 80000}, .write_ns = {300, 900, 3000, 5000}, .remote_read_ns = 30000},
-        .policy = policy,
-        .user = *user,
-    };
 
     memset(fixture, 0, sizeof(*fixture));
     ok(mmu_features_probe(&switches, &fixture->features));
@@ -93,6 +83,24 @@ static inline void pager_fixture_open_with(struct pager_fixture *fixture, uint64
         (struct loop_watch){.fd = mmu_descriptor(fixture->mmu), .ready = pager_faults_ready, .context = fixture};
     ok(loop_watch(fixture->loop, &fixture->watch, EPOLLIN | EPOLLET));
     ok(pager_private_take(fixture->pager, page_of(PAGER_FIRST), PAGER_PRIVATE_BYTES >> PAGE_SHIFT));
+}
+
+/* policy NULL: the default. */
+static inline void pager_fixture_open_with(struct pager_fixture *fixture, uint64_t ddr_bytes, uint64_t ddr_max_bytes,
+                                           uint64_t cxl_bytes, uint64_t nvme_bytes,
+                                           const struct placement_ops *policy, const struct pager_user *user)
+{
+    const struct pager_config config = {
+        .ddr_bytes = ddr_bytes,
+        .ddr_max_bytes = ddr_max_bytes,
+        .prefetch_pages = 32,
+        .fault_around_pages = 1,
+        .cost = {.read_ns = {300, 900, 2000, 80000}, .write_ns = {300, 900, 3000, 5000}, .remote_read_ns = 30000},
+        .policy = policy,
+        .user = *user,
+    };
+
+    pager_fixture_open_config(fixture, config, cxl_bytes, nvme_bytes);
 }
 
 static inline void pager_fixture_open(struct pager_fixture *fixture, uint64_t ddr_bytes, uint64_t ddr_max_bytes,

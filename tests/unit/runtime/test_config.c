@@ -35,6 +35,17 @@ static void test_set_parses_each_kind(void **state)
     assert_int_equal(config.ddr_bytes, 3 << 20);
     assert_int_equal(config_set(&config, "cxl", "2g"), 0);
     assert_int_equal(config.cxl_bytes, (uint64_t)2 << 30);
+    assert_string_equal(config.cxl_source, "");
+    assert_int_equal(config_set(&config, "cxl", "2G:node"), 0);
+    assert_string_equal(config.cxl_source, "node");
+    assert_int_equal(config_set(&config, "cxl", "2G:emulated"), 0);
+    assert_int_equal(config_cxl_memory_bytes(&config), (uint64_t)2 << 30);
+    assert_int_equal(config_set(&config, "cxl", "2G:/dev/dax0.0"), 0);
+    assert_int_equal(config_cxl_memory_bytes(&config), 0);
+    assert_int_equal(config_set(&config, "cxl", "2G:emulated"), 0);
+    assert_int_equal(config_set(&config, "cxl", "2G:remote"), -EINVAL);
+    assert_int_equal(config_set(&config, "cxl", "2G:"), -EINVAL);
+    assert_string_equal(config.cxl_source, "emulated");
     assert_int_equal(config_set(&config, "zmem", "1M"), 0);
     assert_int_equal(config_zmem_bytes(&config, 3 << 20), 1 << 20);
     assert_int_equal(config_set(&config, "zmem", "70%"), 0);
