@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define COMPRESS_MIN   16u /* pages compressed at a time, more when most are refused, which is quick: faults wait */
+#define REFUSED_MOST    128u /* of 256 */
 #define FRESH_AT_A_TIME 64
 #define STALL_RETRY_NS 1000000U
 #define STALL_LIMIT_NS 2000000000U /* a fault that finds no frame for so long is answered by SIGBUS, not by a hang */
@@ -512,15 +513,26 @@ static void loaded_return(struct pager *pager, struct frame_id frame, struct pag
         page_set_where(entry, WHERE_MAPPED, frame.index);
         page_word_change(entry, 0, writable ? WORD_WRITABLE : 0);
         error = mmu_copy(pager->mmu, page, 1, bytes, writable);
+        pager->stats.returned_pages++;
     }
     frame_return(pager, frame, FRAME_MAPPED);
     if (error != 0)
         pager_fail(pager, page, strerror(-error));
 }
 
+/*
+ * Pages that zmem refuses go on to NVMe. When most are refused and the disk takes no more now, they would be taken out of
+ * the program's sight and copied back, round after round.
+ */
+static bool refused_can_go_on(struct pager *pager)
+{
+    return pager->refused_share < REFUSED_MOST || pager->config.tiers[TIER_NVME] == NULL ||
+           eviction_find_free(pager) != NULL;
+}
+
 static unsigned batch_compress(struct pager *pager, const struct batch *batch)
 {
-    char *memory = tier_buffers_take(pager->buffers, batch->count);
+    char *memory = refused_can_go_on(pager) ? tier_buffers_take(pager->buffers, batch->count) : NULL;
     struct eviction loaded;
     unsigned count;
     unsigned kept;

@@ -31,6 +31,7 @@ struct stats {
     uint64_t soft_faults; /* the page was here, in limbo */
     uint64_t poisoned_pages;
     uint64_t pinned_pages;
+    uint64_t returned_pages; /* taken out of memory and put back: zmem refused them, and nothing else took them */
     uint64_t stalled_faults;
     uint64_t stalled_ns; /* these waited so long for room, which is part of what their sources count */
 };

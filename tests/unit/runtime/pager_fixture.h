@@ -56,7 +56,7 @@ static inline bool pager_fixture_has_no_copy(void *context, struct page_id page)
     return false;
 }
 
-/* Sizes in bytes; 0: no such tier. nvme lies in the current directory. */
+/* Sizes in bytes; 0: no such tier. nvme lies in the current directory; zmem is that part of DDR which config says. */
 static inline void pager_fixture_open_config(struct pager_fixture *fixture, struct pager_config config,
                                              uint64_t cxl_bytes, uint64_t nvme_bytes)
 {
@@ -71,6 +71,8 @@ static inline void pager_fixture_open_config(struct pager_fixture *fixture, stru
                     &fixture->pages));
     if (cxl_bytes > 0)
         ok(tier_cxl_emulated_open(cxl_bytes, &fixture->tiers[TIER_CXL]));
+    if (config.zmem_percent > 0)
+        ok(tier_zmem_open(config.ddr_bytes / 100 * config.zmem_percent, "lz4", &fixture->tiers[TIER_ZMEM]));
     if (nvme_bytes > 0)
         ok(tier_nvme_open(fixture->loop, ".", nvme_bytes, &fixture->tiers[TIER_NVME]));
     config.loop = fixture->loop;
