@@ -36,6 +36,9 @@ struct carrier_ops {
     /* The connection is over: when this returns, nothing that was under way can reach the link any more. */
     void (*end)(struct tcp_link *link);
 
+    /* Why the peer is reached by a socket. */
+    const char *(*reason)(struct carrier *carrier, unsigned peer);
+
     void (*close)(struct carrier *carrier);
 };
 

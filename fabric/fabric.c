@@ -12,6 +12,8 @@
 #include "fabric/transport.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 int fabric_config_check(const struct fabric_config *config)
 {
@@ -101,6 +103,14 @@ unsigned fabric_capabilities(const struct fabric *fabric)
     return fabric->ops->capabilities;
 }
 
+const char *fabric_path(const struct fabric *fabric, struct node_id peer, enum fabric_plane plane)
+{
+    ASSERT(peer.index < fabric->nodes_count && (unsigned)plane < PLANES);
+    while (fabric->below != NULL)
+        fabric = fabric->below;
+    return fabric->paths[peer.index][plane];
+}
+
 const char *fabric_name(const struct fabric *fabric)
 {
     return fabric->ops->name;
@@ -133,6 +143,15 @@ void fabric_counters_get(const struct fabric *fabric, struct fabric_counters *re
 
 /* The transports' callbacks. */
 
+void fabric_path_set(struct fabric *fabric, struct node_id peer, enum fabric_plane plane, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(fabric->paths[peer.index][plane], FABRIC_PATH_MAX, format, arguments);
+    va_end(arguments);
+}
+
 void fabric_deliver(struct fabric *fabric, struct node_id from, enum fabric_plane plane, const void *bytes,
                     size_t size_bytes)
 {
@@ -148,6 +167,9 @@ void fabric_deliver(struct fabric *fabric, struct node_id from, enum fabric_plan
 void fabric_report_up(struct fabric *fabric, struct node_id peer)
 {
     ASSERT(!fabric->is_sending && !fabric_is_up(fabric, peer) && !node_is(peer, fabric->self));
+    for (unsigned plane = 0; plane < PLANES; plane++)
+        if (fabric->paths[peer.index][plane][0] == '\0')
+            fabric_path_set(fabric, peer, (enum fabric_plane)plane, "%s", fabric->ops->name);
     fabric->peers_open |= fabric_bit(peer);
     fabric->peers_up |= fabric_bit(peer);
     fabric->callbacks_running++;

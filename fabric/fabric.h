@@ -29,6 +29,7 @@
 #define FABRIC_MESSAGE_MAX (256 * 1024)
 #define FABRIC_ADDRESS_MAX 256
 #define FABRIC_PARTS_MAX   128 /* iovecs of one send() */
+#define FABRIC_PATH_MAX    192
 
 enum fabric_plane {
     PLANE_CONTROL = 0, /* small coherence and lock messages: never behind page bytes */
@@ -120,12 +121,17 @@ struct fabric {
     unsigned callbacks_running;
     bool is_sending;
     struct fabric_counters counters;
+    const struct fabric *below;                    /* faulty: who knows the paths; else NULL */
+    char paths[NODES_MAX][PLANES][FABRIC_PATH_MAX]; /* how each peer was last reached, and why so */
 };
 
 /* Constructors: 0 or a negative errno with error_set(). */
 int fabric_loopback_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;
 int fabric_tcp_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;
 int fabric_shm_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;
+
+/* tcp whose connections are RDMA queue pairs where that works. -ENODEV and others: use tcp, the sentence says why. */
+int fabric_verbs_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;
 
 /* Faults within the contract, from a seed, over any fabric (which it then owns and closes). */
 struct faulty_config {
@@ -145,6 +151,9 @@ int fabric_send(struct fabric *fabric, struct node_id peer, enum fabric_plane pl
 void fabric_disconnect(struct fabric *fabric, struct node_id peer);
 int fabric_peer_file(struct fabric *fabric, struct node_id peer);
 unsigned fabric_capabilities(const struct fabric *fabric);
+
+/* "verbs: rxe0 port 1, ..." or "tcp: why not verbs": how messages of the plane reach the peer. "" before peer_up(). */
+const char *fabric_path(const struct fabric *fabric, struct node_id peer, enum fabric_plane plane);
 const char *fabric_name(const struct fabric *fabric);
 void fabric_close(struct fabric *fabric);
 

@@ -246,6 +246,7 @@ int fabric_faulty_open(struct fabric *below, const struct fabric_config *config,
     };
     fabric_init(&faulty->base, &faulty->ops, config);
     faulty->below = below;
+    faulty->base.below = below;
     faulty->loop = config->loop;
     faulty->faults = *faults;
     faulty->random = (struct random){faults->seed};

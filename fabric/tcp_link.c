@@ -211,6 +211,16 @@ static void link_greeting_read(struct tcp_link *link)
         tcp_welcomed(link, &welcome);
 }
 
+static void path_note(const struct tcp_link *link)
+{
+    struct tcp_peer *peer = link->peer;
+    struct carrier *carrier = peer->tcp->carrier;
+
+    if (carrier != NULL && !link->is_carried)
+        fabric_path_set(&peer->tcp->base, peer->id, link->plane, "tcp: %s",
+                        carrier->ops->reason(carrier, peer->id.index));
+}
+
 int tcp_link_attach(struct tcp_link *link, int fd, uint64_t received)
 {
     struct tcp_peer *peer = link->peer;
@@ -237,6 +247,7 @@ int tcp_link_attach(struct tcp_link *link, int fd, uint64_t received)
     link->state = LINK_UP;
     link->backoff_ns = 0;
     link->has_goodbye = false;
+    path_note(link);
     generation = link->generation;
     if (!fabric_is_up(base, peer->id))
         fabric_report_up(base, peer->id);

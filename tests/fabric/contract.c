@@ -347,7 +347,7 @@ static void test_close_flushes(void **state)
         world_send_sized(&world, 1, 0, PLANE_DATA, 4000);
         world_send_sized(&world, 1, 0, PLANE_CONTROL, 100);
     }
-    if (is_faulty && is_transport("tcp"))
+    if (is_faulty && (is_transport("tcp") || is_transport("verbs")))
         world_settle(&world); /* a cut that the close finds is not repaired any more */
     world_node_close(&world, 1);
     WORLD_UNTIL(&world, world.nodes[0].downs[1] == 1);

@@ -17,6 +17,13 @@ if(TARGET fabric_contract_loopback)
         tiermesh_test(NAME fabric_contract_faulty_${transport} COMMAND fabric_contract_loopback ${transport} faulty
             LABELS unit TIMEOUT 90)
     endforeach()
+    # Skipped where there is no RDMA device. TIERMESH_TEST_ADDRESS is an address that one has; with
+    # TIERMESH_TEST_NEEDS_VERBS a device that is missing is a failure.
+    tiermesh_test(NAME fabric_contract_verbs COMMAND fabric_contract_loopback verbs LABELS rig TIMEOUT 120)
+    tiermesh_test(NAME fabric_contract_verbs_uring COMMAND fabric_contract_loopback verbs io_uring
+        LABELS rig TIMEOUT 120)
+    tiermesh_test(NAME fabric_contract_faulty_verbs COMMAND fabric_contract_loopback verbs faulty
+        LABELS rig TIMEOUT 120)
 endif()
 
 tiermesh_test(NAME fabric_hostile SOURCES hostile.c world.c ${fabric_loop} USES ${fabric_uses} LABELS unit TIMEOUT 60)
