@@ -26,6 +26,18 @@ if(TARGET fabric_contract_loopback)
         LABELS rig TIMEOUT 120)
 endif()
 
+# The fabric as it is built without rdma-core, whether that is there or not.
+if(TARGET tm_fabric)
+    file(GLOB bare CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/fabric/*.c)
+    list(APPEND bare ${CMAKE_SOURCE_DIR}/fabric/verbs_none.c)
+    list(REMOVE_DUPLICATES bare)
+    foreach(name ${verbs_sources})
+        list(REMOVE_ITEM bare ${CMAKE_SOURCE_DIR}/${name})
+    endforeach()
+    tiermesh_test(NAME fabric_without_verbs SOURCES without_verbs.c world.c ${fabric_loop} ${bare}
+        USES tm_base PkgConfig::URING LABELS unit)
+endif()
+
 tiermesh_test(NAME fabric_hostile SOURCES hostile.c world.c ${fabric_loop} USES ${fabric_uses} LABELS unit TIMEOUT 60)
 
 tiermesh_fuzz(NAME fabric_fuzz_stream SOURCES fuzz_stream.c USES tm_fabric tm_base CORPUS corpus_stream)
