@@ -4,7 +4,8 @@ file(GLOB agent_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/runtime/agent_*.c)
 # The broker of preloaded programs, and of the tiers what keeps its store.
 list(APPEND agent_sources ${CMAKE_SOURCE_DIR}/runtime/broker_ask.c ${CMAKE_SOURCE_DIR}/runtime/broker_server.c
     ${CMAKE_SOURCE_DIR}/runtime/broker_store.c ${CMAKE_SOURCE_DIR}/runtime/broker_wire.c
-    ${CMAKE_SOURCE_DIR}/runtime/stats.c ${CMAKE_SOURCE_DIR}/tiers/nvme_file.c ${CMAKE_SOURCE_DIR}/tiers/shared_slots.c)
+    ${CMAKE_SOURCE_DIR}/runtime/stats.c ${CMAKE_SOURCE_DIR}/runtime/topology_file.c
+    ${CMAKE_SOURCE_DIR}/tiers/nvme_file.c ${CMAKE_SOURCE_DIR}/tiers/shared_slots.c)
 if(NOT agent_sources OR NOT TARGET tm_cluster OR NOT EXISTS ${CMAKE_SOURCE_DIR}/runtime/config.c)
     return()
 endif()

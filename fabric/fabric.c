@@ -145,11 +145,18 @@ void fabric_counters_get(const struct fabric *fabric, struct fabric_counters *re
 
 void fabric_path_set(struct fabric *fabric, struct node_id peer, enum fabric_plane plane, const char *format, ...)
 {
+    char *path = fabric->paths[peer.index][plane];
+    char text[FABRIC_PATH_MAX];
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(fabric->paths[peer.index][plane], FABRIC_PATH_MAX, format, arguments);
+    vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
+    if (strcmp(text, path) == 0)
+        return;
+    memcpy(path, text, sizeof(text));
+    if (fabric->user.path_changed != NULL)
+        fabric->user.path_changed(fabric->user.context, peer);
 }
 
 void fabric_deliver(struct fabric *fabric, struct node_id from, enum fabric_plane plane, const void *bytes,

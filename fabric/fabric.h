@@ -49,6 +49,7 @@ struct fabric_user {
     void (*message)(void *context, struct node_id from, enum fabric_plane plane, const void *bytes, size_t size_bytes);
     void (*peer_up)(void *context, struct node_id peer);
     void (*peer_down)(void *context, struct node_id peer, const char *cause);
+    void (*path_changed)(void *context, struct node_id peer); /* fabric_path() says something else. May be NULL */
 };
 
 struct fabric_config {

@@ -21,6 +21,7 @@ void fabric_deliver(struct fabric *fabric, struct node_id from, enum fabric_plan
                     size_t size_bytes);
 void fabric_report_up(struct fabric *fabric, struct node_id peer);
 
+/* May call back. */
 void fabric_path_set(struct fabric *fabric, struct node_id peer, enum fabric_plane plane, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

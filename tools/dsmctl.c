@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "runtime/broker.h"
 #include "runtime/config.h"
+#include "runtime/topology.h"
 #include "tools/summary.h"
 
 #include <ctype.h>
@@ -16,7 +17,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -25,9 +28,12 @@
 
 static const char usage[] =
     "usage: dsmctl stat [PID]\n"
+    "       dsmctl topology [PID]\n"
     "       dsmctl limit PID ddr|cxl|zmem|nvme SIZE\n"
     "\n"
     "stat    figures of a managed process; without PID, of all that this user can see\n"
+    "topology  by which transport a node of a job reaches each other node, and why so; without PID, of all of this\n"
+    "        user\n"
     "limit   another budget for a process that runs; nvme is the store of the whole job\n"
     "\n"
     "SIZE is in bytes and takes the suffixes K, M, G, T. Managed processes are those that dsmrun started and what\n"
@@ -220,6 +226,69 @@ static int limit(int pid, enum dsm_tier tier, uint64_t size_bytes)
     return error == 0 ? 0 : status_of(error);
 }
 
+/* ---- topology ---------------------------------------------------------------------------------------------------- */
+
+static bool is_running(int pid)
+{
+    return kill(pid, 0) == 0 || errno == EPERM;
+}
+
+/* Prints what the process says. -ENOENT: it says nothing. */
+static int topology_show(uid_t user, int pid)
+{
+    char *text = malloc(TOPOLOGY_BYTES_MAX);
+    int result = text == NULL ? error_set(-ENOMEM, "no memory") : topology_file_read(user, pid, text);
+
+    if (result > 0)
+        fputs(text, stdout);
+    free(text);
+    return result < 0 ? result : 0;
+}
+
+static int topology_one(int pid)
+{
+    char path[32];
+    struct stat about;
+    int result;
+
+    snprintf(path, sizeof(path), "/proc/%d", pid);
+    if (stat(path, &about) != 0)
+        return error_set(EX_NOINPUT, "there is no process %d", pid);
+    result = topology_show(about.st_uid, pid);
+    if (result == -ENOENT)
+        return error_set(EX_UNAVAILABLE, "process %d is not a node of a job of several", pid);
+    return result == 0 ? 0 : status_of(result);
+}
+
+/* Files of processes that were killed are removed on the way. */
+static int topology_all(void)
+{
+    char path[128];
+    struct dirent *entry;
+    DIR *directory;
+    int status = 0;
+
+    topology_directory(geteuid(), path, sizeof(path));
+    directory = opendir(path);
+    while (status == 0 && directory != NULL && (entry = readdir(directory)) != NULL) {
+        char *end;
+        long pid = strtol(entry->d_name, &end, 10);
+
+        if (!isdigit((unsigned char)entry->d_name[0]) || *end != '\0' || pid <= 0 || pid > INT32_MAX)
+            continue;
+        if (is_running((int)pid)) {
+            int result = topology_show(geteuid(), (int)pid);
+
+            status = result == 0 || result == -ENOENT ? 0 : status_of(result);
+        } else {
+            topology_file_remove((pid_t)pid);
+        }
+    }
+    if (directory != NULL)
+        closedir(directory);
+    return status;
+}
+
 /* ---- the command line -------------------------------------------------------------------------------------------- */
 
 static int parse_pid(const char *text, int *ret_pid)
@@ -282,6 +351,16 @@ static int run_stat(const char *word)
     return word == NULL ? stat_all() : stat_one(pid);
 }
 
+static int run_topology(const char *word)
+{
+    int pid = 0;
+    int status = word == NULL ? 0 : parse_pid(word, &pid);
+
+    if (status != 0)
+        return status;
+    return word == NULL ? topology_all() : topology_one(pid);
+}
+
 int main(int argc, char **argv)
 {
     const char *command = argc > 1 ? argv[1] : "";
@@ -297,6 +376,8 @@ int main(int argc, char **argv)
     }
     if (strcmp(command, "stat") == 0 && argc <= 3)
         status = run_stat(argv[2]);
+    else if (strcmp(command, "topology") == 0 && argc <= 3)
+        status = run_topology(argv[2]);
     else if (strcmp(command, "limit") == 0 && argc == 5)
         status = run_limit(argv + 2);
     else
