@@ -313,7 +313,8 @@ static uint8_t ack_timeout(uint64_t session_timeout_ns)
 {
     uint8_t exponent = ACK_TIMEOUT_MIN;
 
-    while (exponent < ACK_TIMEOUT_MAX && ((uint64_t)4096 << (exponent + 1)) * 8 <= session_timeout_ns / 2)
+    while (exponent < ACK_TIMEOUT_MAX &&
+           ((uint64_t)4096 << (exponent + 1)) * (VERBS_RETRIES + 1) <= session_timeout_ns / 2)
         exponent++;
     return exponent;
 }

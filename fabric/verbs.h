@@ -25,6 +25,7 @@
 #define VERBS_REASON_MAX      160
 #define VERBS_SPARE           4           /* receives beyond the credits: empty sends that return credits */
 #define VERBS_COUNT_MASK      0x7fffffffU /* of chunks, in immediate data */
+#define VERBS_RETRIES         6           /* of a lost packet. soft-RoCE takes 7 for no end */
 #define VERBS_GENERATION_MASK 0x7fffU
 #define VERBS_BROKEN_WAIT     ((uint64_t)10000000000U) /* after a failed attempt: sockets for so long */
 

@@ -20,8 +20,7 @@
 #define WR_IS_SEND          ((uint64_t)1 << 63) /* else wr_id is the slot of a receive */
 #define LINGER_NS           ((uint64_t)1000000000U)
 #define RNR_TIMER           12 /* 0.64 ms, as verbs count it */
-#define RETRIES             7
-#define RNR_RETRIES         7 /* for ever: credits see to it that it does not happen */
+#define RNR_RETRIES         7  /* for ever: credits see to it that it does not happen */
 
 /* ---- places and blocks ----------------------------------------------------------------------------------------- */
 
@@ -127,7 +126,7 @@ static int qp_modify(struct verbs_qp *qp, enum ibv_qp_state state)
         qp->mtu_bytes = mtu_bytes;
     } else if (state == IBV_QPS_RTS) {
         attributes.timeout = verbs->ack_timeout;
-        attributes.retry_cnt = RETRIES;
+        attributes.retry_cnt = VERBS_RETRIES;
         attributes.rnr_retry = RNR_RETRIES;
         mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
     }
@@ -332,7 +331,8 @@ void verbs_qp_touch(struct verbs_qp *qp)
     struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE};
     int result;
 
-    if (qp->posted == qp->ticked && qp->posted == qp->completed) {
+    /* What is signalled and not completed is being tried already; what is not signalled may never have got there. */
+    if (qp->posted == qp->ticked && qp->signalled == qp->completed && has_place(qp)) {
         result = qp_post(qp, &wr, true);
         if (result != 0 && qp->link != NULL) {
             tcp_link_cut(qp->link, -result);

@@ -26,6 +26,11 @@ if(TARGET fabric_contract_loopback)
         LABELS rig TIMEOUT 120)
 endif()
 
+if(VERBS_FOUND)
+    tiermesh_test(NAME fabric_verbs_faults SOURCES verbs_faults.c world.c ${fabric_loop} USES ${fabric_uses}
+        LABELS rig TIMEOUT 120)
+endif()
+
 # The fabric as it is built without rdma-core, whether that is there or not.
 if(TARGET tm_fabric)
     file(GLOB bare CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/fabric/*.c)
