@@ -116,6 +116,24 @@ const char *fabric_name(const struct fabric *fabric)
     return fabric->ops->name;
 }
 
+void *fabric_lent(struct fabric *fabric)
+{
+    return fabric->pages == NULL ? NULL : fabric->pages->lent(fabric);
+}
+
+int fabric_operate(struct fabric *fabric, struct fabric_operation *operation)
+{
+    int result;
+
+    ASSERT(operation->peer.index < fabric->nodes_count && operation->done != NULL && !fabric->is_sending);
+    if (fabric->pages == NULL)
+        return -EOPNOTSUPP;
+    fabric->is_sending = true;
+    result = fabric->pages->operate(fabric, operation);
+    fabric->is_sending = false;
+    return result;
+}
+
 void fabric_close(struct fabric *fabric)
 {
     if (fabric == NULL)
@@ -168,6 +186,14 @@ void fabric_deliver(struct fabric *fabric, struct node_id from, enum fabric_plan
     fabric->counters.bytes_received += size_bytes;
     fabric->callbacks_running++;
     fabric->user.message(fabric->user.context, from, plane, bytes, size_bytes);
+    fabric->callbacks_running--;
+}
+
+void fabric_report_done(struct fabric *fabric, struct fabric_operation *operation, int result, const void *bytes)
+{
+    ASSERT(!fabric->is_sending && ((uintptr_t)bytes & 7) == 0 && (result == 0) == (bytes != NULL));
+    fabric->callbacks_running++;
+    operation->done(operation, result, bytes);
     fabric->callbacks_running--;
 }
 

@@ -109,8 +109,13 @@ static void arrival_take(struct verbs *verbs, enum fabric_plane plane, const str
     if (qp->generation == arrival->generation && qp->state == VERBS_MEETING)
         verbs_qp_up(qp); /* the peer sends, so it is ready; rdma_cm has yet to say so */
     if (qp->generation == arrival->generation && qp->link != NULL) {
+        uint8_t *bytes = of->receive_slots + (size_t)arrival->slot * of->chunk_bytes;
+
         qp->chunks_taken++;
-        tcp_link_take(qp->link, of->receive_slots + (size_t)arrival->slot * of->chunk_bytes, arrival->size_bytes);
+        if (!arrival->is_note)
+            tcp_link_take(qp->link, bytes, arrival->size_bytes);
+        else if (verbs_pages_noted(qp, bytes, arrival->size_bytes) != 0)
+            verbs_qp_trouble(qp, EBADMSG, "it said something of its memory that makes no sense");
     }
     ignored = verbs_receive_post(verbs, plane, arrival->slot); /* in vain only when the device is lost */
     (void)ignored;
@@ -169,6 +174,8 @@ static void waiting_look(struct verbs *verbs)
 
 static bool waiting_is_due(const struct verbs *verbs)
 {
+    if (verbs->slots_over_count > 0)
+        return true;
     if (verbs->troubles_count + verbs->lingering_count + verbs->blocked_count == 0)
         return false;
     for (unsigned i = 0; i < VERBS_QPS_MAX; i++)
@@ -186,6 +193,7 @@ static int verbs_poll(struct loop_poller *poller)
     count = verbs_deliver(verbs, PLANE_CONTROL, CONTROL_AT_ONCE);
     verbs_drain(verbs, PLANE_DATA);
     count += verbs_deliver(verbs, PLANE_DATA, DATA_AT_ONCE);
+    count += verbs_pages_deliver(verbs);
     if (verbs->troubles_count + verbs->lingering_count + verbs->blocked_count > 0)
         waiting_look(verbs);
     return count;
@@ -375,8 +383,10 @@ int fabric_verbs_open(const struct fabric_config *config, struct fabric **ret_fa
     if (result != 0)
         goto free_verbs;
     result = tcp_open(config, "verbs", &verbs->base, ret_fabric);
-    if (result == 0)
+    if (result == 0) {
+        verbs_pages_offer(verbs);
         return 0;
+    }
     carrier_close(&verbs->base);
     return result;
 

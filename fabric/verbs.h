@@ -26,6 +26,8 @@
 #define VERBS_SPARE           4           /* receives beyond the credits: empty sends that return credits */
 #define VERBS_COUNT_MASK      0x7fffffffU /* of chunks, in immediate data */
 #define VERBS_RETRIES         6           /* of a lost packet. soft-RoCE takes 7 for no end */
+#define VERBS_READS_MAX       32          /* one-sided operations under way, of a fabric */
+#define VERBS_NOTE            0x80000000U /* in immediate data: the bytes are a word to the carrier */
 #define VERBS_GENERATION_MASK 0x7fffU
 #define VERBS_BROKEN_WAIT     ((uint64_t)10000000000U) /* after a failed attempt: sockets for so long */
 
@@ -34,6 +36,14 @@ enum verbs_state {
     VERBS_MEETING = 1,
     VERBS_UP = 2,
     VERBS_LINGERING = 3, /* its link is gone; what was sent still gets there */
+};
+
+/* What the peer of a connection lends, as it says. */
+struct verbs_lent {
+    uint64_t address;
+    uint64_t size_bytes; /* 0: nothing */
+    uint32_t key;
+    bool has_atomics;
 };
 
 struct verbs_qp {
@@ -63,6 +73,12 @@ struct verbs_qp {
     int trouble;             /* what ended it, told from the poll. EBADMSG: a breach by the peer */
     const char *trouble_text;
     uint64_t until_ns; /* meeting or lingering: not longer */
+
+    /* Of the data plane: see verbs_pages.c. */
+    struct ibv_mw *window;
+    struct ibv_mr *lent_mr;
+    struct verbs_lent peer_lends;
+    unsigned operations_count;
 };
 
 struct verbs_arrival {
@@ -70,6 +86,16 @@ struct verbs_arrival {
     uint16_t generation;
     uint32_t slot;
     uint32_t size_bytes;
+    bool is_note; /* to the carrier, not of the session */
+};
+
+/* A one-sided operation, from its post until its user was told. */
+struct verbs_slot {
+    struct fabric_operation *operation; /* NULL: free */
+    uint16_t qp;
+    uint16_t generation;
+    uint32_t number; /* its place in the send queue */
+    int result;      /* -EINPROGRESS until it is over */
 };
 
 /* What all queue pairs of a plane share. */
@@ -107,6 +133,11 @@ struct verbs {
     uint8_t *memory; /* slots of both planes, registered once */
     size_t memory_bytes;
     struct ibv_mr *mr;
+    uint8_t *read_slots; /* in `memory` */
+    struct verbs_slot slots[VERBS_READS_MAX];
+    unsigned slots_over_count;
+    void *lent; /* lent_bytes of it; NULL: none */
+    struct ibv_mr *lent_mr;
     struct verbs_arrival *arrivals;
     size_t arrivals_bytes;
     struct verbs_plane planes[PLANES];
@@ -153,6 +184,24 @@ void verbs_qp_linger(struct verbs_qp *qp);
 void verbs_qp_end(struct verbs_qp *qp);
 void verbs_qp_block(struct verbs_qp *qp, bool is_blocked);
 void verbs_drain(struct verbs *verbs, enum fabric_plane plane);
+
+bool verbs_qp_has_place(const struct verbs_qp *qp);
+int verbs_qp_post(struct verbs_qp *qp, struct ibv_send_wr *wr, bool is_signalled) MUST_USE; /* it has a place */
+int verbs_qp_note(struct verbs_qp *qp, const uint8_t *bytes, size_t size) MUST_USE;
+void verbs_qp_trouble(struct verbs_qp *qp, int error, const char *what); /* told from the poll */
+
+/* verbs_pages.c */
+int verbs_lend(struct verbs *verbs) MUST_USE; /* with error_set() */
+void verbs_lend_end(struct verbs *verbs);
+unsigned verbs_pages_access(const struct verbs_qp *qp);
+int verbs_pages_grant(struct verbs_qp *qp) MUST_USE; /* it is ready: the first thing it sends. 0 or -errno */
+void verbs_pages_revoke(struct verbs_qp *qp);
+int verbs_pages_noted(struct verbs_qp *qp, const uint8_t *bytes, size_t size) MUST_USE; /* -EBADMSG */
+void verbs_pages_completed(struct verbs_qp *qp, uint32_t number);
+void verbs_pages_failed(struct verbs_qp *qp, uint32_t number, enum ibv_wc_status status);
+void verbs_pages_abort(struct verbs_qp *qp);
+int verbs_pages_deliver(struct verbs *verbs); /* calls back */
+void verbs_pages_offer(struct verbs *verbs);
 
 /* verbs_meet.c */
 int verbs_listen(struct verbs *verbs) MUST_USE; /* with error_set() */

@@ -168,7 +168,7 @@ static void plane_plan(struct verbs *verbs, enum fabric_plane plane)
     of->chunk_bytes = is_control ? CONTROL_CHUNK_BYTES : DATA_CHUNK_BYTES;
     of->credits = clamp((is_control ? CONTROL_CREDITS_TOTAL : DATA_CREDITS_TOTAL) / peers, CREDITS_MIN,
                         is_control ? CONTROL_CREDITS_MAX : DATA_CREDITS_MAX);
-    of->depth = of->credits + VERBS_SPARE;
+    of->depth = of->credits + VERBS_SPARE + (is_control ? 0 : VERBS_READS_MAX / 2);
     of->receives_count = (peers + 1) * (of->credits + VERBS_SPARE); /* one peer may have a lingering queue pair */
     of->blocks_count = peers + 4;
 }
@@ -185,6 +185,7 @@ static int memory_register(struct verbs *verbs)
     uint8_t *next;
     void *memory;
 
+    verbs->memory_bytes = VERBS_READS_MAX * FABRIC_READ_MAX;
     for (unsigned plane = 0; plane < PLANES; plane++) {
         plane_plan(verbs, (enum fabric_plane)plane);
         verbs->memory_bytes += plane_bytes(&verbs->planes[plane]);
@@ -210,7 +211,8 @@ static int memory_register(struct verbs *verbs)
         return error_set(-error, "RDMA: register %zu bytes with %s: %s", verbs->memory_bytes, verbs->device.name,
                          strerror(error));
     }
-    next = verbs->memory;
+    verbs->read_slots = verbs->memory;
+    next = verbs->memory + VERBS_READS_MAX * FABRIC_READ_MAX;
     for (unsigned i = 0, arrivals = 0; i < PLANES; i++) {
         struct verbs_plane *plane = &verbs->planes[i];
 
@@ -283,6 +285,8 @@ static int device_open(struct verbs *verbs)
     if (nonblocking(verbs->channel->fd) != 0 || nonblocking(verbs->context->async_fd) != 0)
         return error_set(-EIO, "RDMA: descriptors of %s: %m", verbs->device.name);
     result = memory_register(verbs);
+    if (result == 0)
+        result = verbs_lend(verbs);
     for (unsigned plane = 0; plane < PLANES && result == 0; plane++)
         result = plane_open(verbs, (enum fabric_plane)plane);
     return result;
@@ -306,6 +310,7 @@ void verbs_device_close(struct verbs *verbs)
         if (verbs->planes[i].cq != NULL)
             ibv_destroy_cq(verbs->planes[i].cq);
     }
+    verbs_lend_end(verbs);
     if (verbs->mr != NULL)
         ibv_dereg_mr(verbs->mr);
     if (verbs->channel != NULL)

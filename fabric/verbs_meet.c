@@ -153,6 +153,8 @@ static void answered(struct verbs_qp *qp, const struct happening *now)
     result = verbs_qp_ready(qp);
     if (result == 0 && rdma_establish(qp->id) != 0)
         result = -errno;
+    if (result == 0)
+        result = verbs_pages_grant(qp);
     if (result != 0) {
         attempt_failed(qp, "start the queue pair", -result);
         return;

@@ -112,8 +112,8 @@ static int qp_modify(struct verbs_qp *qp, enum ibv_qp_state state)
     if (rdma_init_qp_attr(qp->id, &attributes, &mask) != 0)
         return -errno;
     if (state == IBV_QPS_INIT) {
-        attributes.qp_access_flags =
-            IBV_ACCESS_REMOTE_WRITE; /* of nothing: no memory grants it. See verbs_qp_touch() */
+        /* Writes, of nothing: no memory grants any. See verbs_qp_touch(). */
+        attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | verbs_pages_access(qp);
         mask |= IBV_QP_ACCESS_FLAGS;
     } else if (state == IBV_QPS_RTR) {
         attributes.min_rnr_timer = RNR_TIMER;
@@ -176,7 +176,7 @@ void verbs_qp_up(struct verbs_qp *qp)
         return;
     qp->state = VERBS_UP;
     verbs_path_note(link);
-    if (tcp_link_attach(link, link->fd, qp->received) != 0)
+    if (verbs_pages_grant(qp) != 0 || tcp_link_attach(link, link->fd, qp->received) != 0)
         tcp_link_cut(link, EPROTO);
 }
 
@@ -190,7 +190,7 @@ void verbs_qp_block(struct verbs_qp *qp, bool is_blocked)
 
 /* ---- sending --------------------------------------------------------------------------------------------------- */
 
-static bool has_place(const struct verbs_qp *qp)
+bool verbs_qp_has_place(const struct verbs_qp *qp)
 {
     return qp->posted - qp->completed < plane_of(qp)->depth;
 }
@@ -200,12 +200,12 @@ static bool has_credit(const struct verbs_qp *qp)
     return qp->chunks_sent - qp->chunks_credited < plane_of(qp)->credits;
 }
 
-static int qp_post(struct verbs_qp *qp, struct ibv_send_wr *wr, bool is_signalled)
+int verbs_qp_post(struct verbs_qp *qp, struct ibv_send_wr *wr, bool is_signalled)
 {
     struct ibv_send_wr *bad;
     int error;
 
-    ASSERT(has_place(qp));
+    ASSERT(verbs_qp_has_place(qp));
     qp->posted++;
     wr->wr_id = WR_IS_SEND | (uint64_t)qp->generation << 48 | (uint64_t)qp->index << 32 | qp->posted;
     if (is_signalled || qp->posted - qp->signalled >= plane_of(qp)->depth / 4) {
@@ -217,7 +217,7 @@ static int qp_post(struct verbs_qp *qp, struct ibv_send_wr *wr, bool is_signalle
 }
 
 /* A chunk, or with size 0 a word about credits. 0 or -errno. */
-static int qp_send(struct verbs_qp *qp, const uint8_t *bytes, size_t size, bool is_signalled)
+static int qp_send(struct verbs_qp *qp, const uint8_t *bytes, size_t size, uint32_t flags)
 {
     struct verbs_plane *plane = plane_of(qp);
     uint8_t *slot =
@@ -227,7 +227,7 @@ static int qp_send(struct verbs_qp *qp, const uint8_t *bytes, size_t size, bool 
         .sg_list = &sge,
         .num_sge = size > 0,
         .opcode = IBV_WR_SEND_WITH_IMM,
-        .imm_data = htobe32(qp->chunks_taken & VERBS_COUNT_MASK),
+        .imm_data = htobe32((qp->chunks_taken & VERBS_COUNT_MASK) | flags),
     };
 
     if (size > 0 && size <= qp->inline_bytes_max) {
@@ -238,7 +238,12 @@ static int qp_send(struct verbs_qp *qp, const uint8_t *bytes, size_t size, bool 
     }
     qp->chunks_sent += size > 0;
     qp->chunks_told = qp->chunks_taken;
-    return qp_post(qp, &wr, is_signalled);
+    return verbs_qp_post(qp, &wr, false);
+}
+
+int verbs_qp_note(struct verbs_qp *qp, const uint8_t *bytes, size_t size)
+{
+    return verbs_qp_has_place(qp) && has_credit(qp) ? qp_send(qp, bytes, size, VERBS_NOTE) : -EAGAIN;
 }
 
 /* As many whole frames as a chunk holds, or a part of one that is larger. */
@@ -279,12 +284,12 @@ void verbs_qp_flush(struct verbs_qp *qp)
     while ((size = session_unsent(&link->session, &bytes)) > 0) {
         int result;
 
-        if (!has_place(qp) || !has_credit(qp)) {
+        if (!verbs_qp_has_place(qp) || !has_credit(qp)) {
             verbs_qp_block(qp, true);
             return;
         }
         size = chunk_cut(qp, bytes, size);
-        result = qp_send(qp, bytes, size, false);
+        result = qp_send(qp, bytes, size, 0);
         if (result != 0) {
             tcp_link_cut(link, -result);
             return;
@@ -299,11 +304,11 @@ void verbs_qp_told(struct verbs_qp *qp)
 
     if (qp->chunks_taken - qp->chunks_told < plane_of(qp)->credits / 2)
         return;
-    if (!has_place(qp)) {
+    if (!verbs_qp_has_place(qp)) {
         verbs_qp_block(qp, true);
         return;
     }
-    result = qp_send(qp, NULL, 0, false);
+    result = qp_send(qp, NULL, 0, 0);
     if (result != 0 && qp->link != NULL)
         tcp_link_cut(qp->link, -result);
 }
@@ -322,7 +327,7 @@ bool verbs_qp_is_due(const struct verbs_qp *qp)
     if (qp->state == VERBS_FREE)
         return false;
     return qp->trouble != 0 || (qp->state == VERBS_LINGERING && qp->completed == qp->posted) ||
-           (qp->is_blocked && has_place(qp) && has_credit(qp));
+           (qp->is_blocked && verbs_qp_has_place(qp) && has_credit(qp));
 }
 
 /* An empty write takes no receive and touches no memory, but is acknowledged, or fails after the retries. */
@@ -332,8 +337,8 @@ void verbs_qp_touch(struct verbs_qp *qp)
     int result;
 
     /* What is signalled and not completed is being tried already; what is not signalled may never have got there. */
-    if (qp->posted == qp->ticked && qp->signalled == qp->completed && has_place(qp)) {
-        result = qp_post(qp, &wr, true);
+    if (qp->posted == qp->ticked && qp->signalled == qp->completed && verbs_qp_has_place(qp)) {
+        result = verbs_qp_post(qp, &wr, true);
         if (result != 0 && qp->link != NULL) {
             tcp_link_cut(qp->link, -result);
             return;
@@ -353,7 +358,7 @@ bool verbs_qp_is_flushed(struct verbs_qp *qp)
         return true;
     if (qp->link != NULL && session_unsent(&qp->link->session, &unsent) > 0)
         return false;
-    if (qp->signalled != qp->posted && has_place(qp) && qp_post(qp, &wr, true) != 0)
+    if (qp->signalled != qp->posted && verbs_qp_has_place(qp) && verbs_qp_post(qp, &wr, true) != 0)
         return true;
     return qp->completed == qp->posted;
 }
@@ -388,6 +393,8 @@ void verbs_qp_end(struct verbs_qp *qp)
     verbs_qp_block(qp, false);
     verbs->lingering_count -= qp->state == VERBS_LINGERING;
     verbs->troubles_count -= qp->trouble != 0;
+    verbs_pages_abort(qp);
+    verbs_pages_revoke(qp);
     qp->state = VERBS_FREE;
     qp->trouble = 0;
     qp->generation = (qp->generation + 1U) & VERBS_GENERATION_MASK;
@@ -408,7 +415,7 @@ void verbs_qp_end(struct verbs_qp *qp)
 /* ---- completions ----------------------------------------------------------------------------------------------- */
 
 /* Told from the poll: whoever drains may stand in the middle of a queue of completions, or inside send(). */
-static void trouble(struct verbs_qp *qp, int error, const char *what)
+void verbs_qp_trouble(struct verbs_qp *qp, int error, const char *what)
 {
     if (qp->trouble != 0)
         return;
@@ -425,9 +432,11 @@ static void send_completed(struct verbs *verbs, const struct ibv_wc *wc)
         return;
     if (wc->status == IBV_WC_SUCCESS) {
         qp->completed = (uint32_t)wc->wr_id;
+        verbs_pages_completed(qp, qp->completed);
         return;
     }
-    trouble(qp, wc->status == IBV_WC_RETRY_EXC_ERR ? ETIMEDOUT : ECONNRESET, ibv_wc_status_str(wc->status));
+    verbs_pages_failed(qp, (uint32_t)wc->wr_id, wc->status);
+    verbs_qp_trouble(qp, wc->status == IBV_WC_RETRY_EXC_ERR ? ETIMEDOUT : ECONNRESET, ibv_wc_status_str(wc->status));
 }
 
 static void receive_completed(struct verbs *verbs, enum fabric_plane plane, const struct ibv_wc *wc)
@@ -440,9 +449,9 @@ static void receive_completed(struct verbs *verbs, enum fabric_plane plane, cons
     if (qp != NULL && wc->status == IBV_WC_SUCCESS && qp->trouble == 0 && qp->link != NULL) {
         credits = (be32toh(wc->imm_data) - qp->chunks_credited) & VERBS_COUNT_MASK;
         if ((wc->wc_flags & IBV_WC_WITH_IMM) == 0 || wc->opcode != IBV_WC_RECV)
-            trouble(qp, EBADMSG, "it sent what no node of ours sends");
+            verbs_qp_trouble(qp, EBADMSG, "it sent what no node of ours sends");
         else if (credits > qp->chunks_sent - qp->chunks_credited)
-            trouble(qp, EBADMSG, "it returned more credits than it had");
+            verbs_qp_trouble(qp, EBADMSG, "it returned more credits than it had");
         else
             qp->chunks_credited += credits;
     }
@@ -458,6 +467,7 @@ static void receive_completed(struct verbs *verbs, enum fabric_plane plane, cons
         .generation = qp->generation,
         .slot = slot,
         .size_bytes = wc->byte_len,
+        .is_note = (be32toh(wc->imm_data) & VERBS_NOTE) != 0,
     };
 }
 

@@ -27,8 +27,10 @@ if(TARGET fabric_contract_loopback)
 endif()
 
 if(VERBS_FOUND)
-    tiermesh_test(NAME fabric_verbs_faults SOURCES verbs_faults.c world.c ${fabric_loop} USES ${fabric_uses}
-        LABELS rig TIMEOUT 120)
+    foreach(name faults pages)
+        tiermesh_test(NAME fabric_verbs_${name} SOURCES verbs_${name}.c world.c ${fabric_loop} USES ${fabric_uses}
+            LABELS rig TIMEOUT 120)
+    endforeach()
 endif()
 
 # The fabric as it is built without rdma-core, whether that is there or not.
