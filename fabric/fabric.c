@@ -199,10 +199,13 @@ void fabric_report_done(struct fabric *fabric, struct fabric_operation *operatio
 
 void fabric_report_up(struct fabric *fabric, struct node_id peer)
 {
+    bool has_path = false; /* of its own; a plane whose connection follows says nothing yet */
+
     ASSERT(!fabric->is_sending && !fabric_is_up(fabric, peer) && !node_is(peer, fabric->self));
     for (unsigned plane = 0; plane < PLANES; plane++)
-        if (fabric->paths[peer.index][plane][0] == '\0')
-            fabric_path_set(fabric, peer, (enum fabric_plane)plane, "%s", fabric->ops->name);
+        has_path |= fabric->paths[peer.index][plane][0] != '\0';
+    for (unsigned plane = 0; plane < PLANES && !has_path; plane++)
+        fabric_path_set(fabric, peer, (enum fabric_plane)plane, "%s", fabric->ops->name);
     fabric->peers_open |= fabric_bit(peer);
     fabric->peers_up |= fabric_bit(peer);
     fabric->callbacks_running++;

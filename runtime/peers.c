@@ -95,8 +95,13 @@ static void peer_up(void *context, struct node_id peer)
 
 static void peer_path_changed(void *context, struct node_id peer)
 {
-    (void)peer;
-    topology_tell(context);
+    struct node *node = context;
+    struct fabric *fabric = node->via[peer.index];
+
+    if (fabric != NULL)
+        log_info("node %u is reached by %s; control messages by %s", peer.index,
+                 fabric_path(fabric, peer, PLANE_DATA), fabric_path(fabric, peer, PLANE_CONTROL));
+    topology_tell(node);
 }
 
 static void peer_down(void *context, struct node_id peer, const char *cause)

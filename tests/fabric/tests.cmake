@@ -31,6 +31,14 @@ if(VERBS_FOUND)
         tiermesh_test(NAME fabric_verbs_${name} SOURCES verbs_${name}.c world.c ${fabric_loop} USES ${fabric_uses}
             LABELS rig TIMEOUT 120)
     endforeach()
+    # The same in guests with a soft-RoCE device, where the rig is there to boot them.
+    set(rig ${CMAKE_SOURCE_DIR}/tests/rig/boot.sh)
+    if(EXISTS ${rig} AND TARGET dsmrun AND NOT TIERMESH_SANITIZE)
+        tiermesh_test(NAME rig_verbs LABELS rig TIMEOUT 360 SERIAL
+            COMMAND ${rig} ${CMAKE_BINARY_DIR} verbs -t 330 -c 1 --rxe)
+        tiermesh_test(NAME rig_verbs_demo LABELS rig TIMEOUT 240 SERIAL
+            COMMAND ${rig} ${CMAKE_BINARY_DIR} verbs_demo -t 200 -n 2 -c 1 --ssh --rxe --nvme 512)
+    endif()
 endif()
 
 # The fabric as it is built without rdma-core, whether that is there or not.

@@ -151,7 +151,7 @@ static void test_silent_peer_is_noticed(void **state)
         gone[plane]->signalled = gone[plane]->completed + 1; /* it does not look for itself */
     }
     WORLD_UNTIL(&world, is_path(0, 1, "tcp: "));
-    assert_true(os_now_ns() - begin_ns < 3 * WORLD_TIMEOUT_NS);
+    assert_true(os_now_ns() - begin_ns < 3 * world.timeout_ns);
     world_send_sized(&world, 0, 1, PLANE_DATA, 10000);
     world_send_sized(&world, 1, 0, PLANE_DATA, 10000);
     world_settle(&world);

@@ -109,7 +109,7 @@ static void node_prepare(struct world *world, unsigned index)
         .user = {node, on_message, on_up, on_down},
         .job = 77,
         .incarnation = os_random() | 1,
-        .session_timeout_ns = WORLD_TIMEOUT_NS,
+        .session_timeout_ns = world->timeout_ns,
         .window_bytes_max = WORLD_WINDOW_BYTES,
         .bind_address = getenv("TIERMESH_TEST_ADDRESS"),
         .shm_directory = world->directory,
@@ -160,7 +160,13 @@ void world_open(struct world *world, const char *transport, bool is_faulty, cons
 {
     int result;
 
-    *world = (struct world){.transport = transport, .is_faulty = is_faulty, .size_max = FABRIC_MESSAGE_MAX, .seed = 1};
+    *world = (struct world){
+        .transport = transport,
+        .is_faulty = is_faulty,
+        .size_max = FABRIC_MESSAGE_MAX,
+        .timeout_ns = strcmp(transport, "verbs") == 0 ? 3000000000U : 1000000000U,
+        .seed = 1,
+    };
     if (is_faulty && (strcmp(transport, "tcp") == 0 || strcmp(transport, "verbs") == 0))
         world->cut_permille = 20;
     snprintf(world->directory, sizeof(world->directory), "/tmp/tiermesh-fabric-XXXXXX");
@@ -216,7 +222,10 @@ static void world_check_paths(struct world *world)
         for (unsigned to = 0; to < WORLD_NODES; to++)
             for (unsigned plane = 0; plane < PLANES && from != to; plane++) {
                 const char *path = fabric_path(world->nodes[from].fabric, node_of(to), (enum fabric_plane)plane);
+                uint64_t end_ns = os_now_ns() + (uint64_t)20000000000U;
 
+                while (path[0] == '\0' && os_now_ns() < end_ns) /* one plane makes a peer, the other one follows */
+                    world_turn(world);
                 if (world->is_faulty && strcmp(world->transport, "verbs") == 0)
                     continue; /* a cut while it connects may leave TCP for a while */
                 if (strncmp(path, world->transport, strlen(world->transport)) != 0) {
