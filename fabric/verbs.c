@@ -208,10 +208,12 @@ static bool verbs_arm(struct loop_poller *poller)
     for (unsigned i = 0; i < PLANES; i++) {
         struct verbs_plane *plane = &verbs->planes[i];
 
+        /* In vain only when the device is lost; the tick looks then. */
         if (!plane->is_armed)
-            plane->is_armed = ibv_req_notify_cq(plane->cq, 0) == 0;
+            ibv_req_notify_cq(plane->cq, 0);
+        plane->is_armed = true;
         verbs_drain(verbs, (enum fabric_plane)i);
-        is_busy |= plane->arrivals_count > 0 || !plane->is_armed;
+        is_busy |= plane->arrivals_count > 0;
     }
     return is_busy || waiting_is_due(verbs);
 }
@@ -259,6 +261,7 @@ static void tick_expired(struct loop_timer *timer)
         if (verbs->qps[i].state == VERBS_UP)
             verbs_qp_touch(&verbs->qps[i]);
     waiting_look(verbs);
+    verbs_poll(&verbs->poller);
     loop_timer_start(verbs->config.loop, timer, os_now_ns() + tick_ns(verbs));
 }
 

@@ -310,7 +310,6 @@ static void happened_to(struct verbs_qp *qp, const struct happening *now)
             disconnected(qp);
         return;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
-        log_warn("RDMA device %s is being removed; going on over TCP", qp->verbs->device.name);
         if (qp->link != NULL)
             verbs_give_up(qp->verbs, qp->link->peer->id, "the device was removed");
         disconnected(qp);
@@ -325,6 +324,14 @@ static void happened_to(struct verbs_qp *qp, const struct happening *now)
     case RDMA_CM_EVENT_TIMEWAIT_EXIT:
         return;
     }
+}
+
+/* The system waits for it to be given back. */
+static void listener_lost(struct verbs *verbs)
+{
+    log_warn("RDMA device %s is being removed; new connections use TCP", verbs->device.name);
+    rdma_destroy_id(verbs->listener);
+    verbs->listener = NULL;
 }
 
 static bool happening_take(struct verbs *verbs, struct happening *now)
@@ -358,6 +365,8 @@ void verbs_events_ready(struct loop_watch *watch, uint32_t events)
     while (happening_take(verbs, &now)) {
         if (now.type == RDMA_CM_EVENT_CONNECT_REQUEST)
             requested(verbs, &now);
+        else if (now.id == verbs->listener && now.type == RDMA_CM_EVENT_DEVICE_REMOVAL)
+            listener_lost(verbs);
         else if (now.qp != NULL && now.qp->id == now.id)
             happened_to(now.qp, &now);
     }

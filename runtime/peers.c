@@ -97,10 +97,11 @@ static void peer_path_changed(void *context, struct node_id peer)
 {
     struct node *node = context;
     struct fabric *fabric = node->via[peer.index];
+    const char *control = fabric == NULL ? "" : fabric_path(fabric, peer, PLANE_CONTROL);
+    const char *data = fabric == NULL ? "" : fabric_path(fabric, peer, PLANE_DATA);
 
-    if (fabric != NULL)
-        log_info("node %u is reached by %s; control messages by %s", peer.index,
-                 fabric_path(fabric, peer, PLANE_DATA), fabric_path(fabric, peer, PLANE_CONTROL));
+    if (control[0] != '\0' && data[0] != '\0')
+        log_info("node %u is reached by %s; control messages by %s", peer.index, data, control);
     topology_tell(node);
 }
 

@@ -305,6 +305,32 @@ static void test_key_dies_with_its_connection(void **state)
     assert_int_equal(world.nodes[1].downs[0] + world.nodes[0].downs[1], 0);
 }
 
+/* Where the device has no memory windows, each connection has a registration of its own, which ends with it too. */
+static void test_without_memory_windows(void **state)
+{
+    struct expected one = {.is_checked = true};
+    struct verbs_lent old;
+
+    (void)state;
+    wait_for_notes(1, 0);
+    verbs_of(tcp_at(0)->carrier)->attributes.device_cap_flags &= ~(unsigned)IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    for (int round = 0; round < 2; round++) {
+        old = qp_at(1, 0)->peer_lends;
+        assert_int_equal(fabric_cut(world.nodes[1].fabric, node_of(0)), 0);
+        WORLD_UNTIL(&world, qp_at(1, 0) != NULL && qp_at(1, 0)->peer_lends.size_bytes != 0);
+        assert_null(qp_at(0, 1)->window);
+        assert_non_null(qp_at(0, 1)->lent_mr);
+        assert_int_not_equal(qp_at(1, 0)->peer_lends.key, old.key);
+        assert_int_equal(start(&one, 1, 0, FABRIC_READ, 1000, 9000), 0);
+        WORLD_UNTIL(&world, one.done_count == 1);
+        assert_int_equal(one.result, 0);
+    }
+    qp_at(1, 0)->peer_lends.key = old.key;
+    assert_int_equal(start(&one, 1, 0, FABRIC_READ, 0, 8), 0);
+    WORLD_UNTIL(&world, one.done_count == 1);
+    assert_int_equal(one.result, -EACCES);
+}
+
 /* The key of one peer is none for another. */
 static void test_key_is_for_its_peer_alone(void **state)
 {
@@ -349,6 +375,7 @@ int main(void)
         TEST(test_who_lends_nothing_is_not_read),
         TEST(test_cut_during_an_atomic),
         TEST(test_key_dies_with_its_connection),
+        TEST(test_without_memory_windows),
         TEST(test_key_is_for_its_peer_alone),
         TEST(test_read_beyond_what_is_lent),
     };
