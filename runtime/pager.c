@@ -583,14 +583,15 @@ static struct prefetch_config prefetch_config_of(const struct pager *pager)
 
 static int prefetch_create(struct pager *pager)
 {
-    const struct prefetch_config config = prefetch_config_of(pager);
     void *memory;
-    int error = os_pages_map(prefetch_bytes(&config), &memory);
+    int error;
 
+    pager->prefetching = prefetch_config_of(pager);
+    error = os_pages_map(prefetch_bytes(&pager->prefetching), &memory);
     if (error != 0)
         return error;
     pager->prefetch = memory;
-    prefetch_init(pager->prefetch, &config);
+    prefetch_init(pager->prefetch, &pager->prefetching);
     return 0;
 }
 
@@ -636,8 +637,6 @@ int pager_create(const struct pager_config *config, struct pager **ret_pager)
 
 void pager_destroy(struct pager *pager)
 {
-    const struct prefetch_config prefetching = prefetch_config_of(pager);
-
     for (unsigned i = 0; i < PAGER_FILLS_MAX; i++)
         if (pager->fills[i].pages_count != 0)
             tier_buffers_put(pager->buffers, pager->fills[i].transfer.memory, 1);
@@ -645,7 +644,7 @@ void pager_destroy(struct pager *pager)
         tier_buffers_destroy(pager->buffers);
     pager_limbo_destroy(pager);
     os_pages_unmap(pager->fresh, PAGER_FRESH_MAX * sizeof(*pager->fresh));
-    os_pages_unmap(pager->prefetch, prefetch_bytes(&prefetching));
+    os_pages_unmap(pager->prefetch, prefetch_bytes(&pager->prefetching));
     os_pages_unmap(pager->notes, (size_t)pager->table_frames * sizeof(struct frame_note));
     os_pages_unmap(pager->placement, placement_bytes(pager->config.policy, pager->table_frames));
     os_pages_unmap(pager->frames, frames_bytes(pager->table_frames));
@@ -677,8 +676,7 @@ void pager_policy(const struct pager *pager, char policy[DSM_POLICY_BYTES], char
 /* Tables are reserved whole and charged as touched: frames in use, and slots in use. */
 uint64_t pager_metadata_bytes(const struct pager *pager)
 {
-    const struct prefetch_config prefetching = prefetch_config_of(pager);
-    uint64_t bytes = sizeof(*pager) + prefetch_bytes(&prefetching) + table_bytes(pager->pages);
+    uint64_t bytes = sizeof(*pager) + prefetch_bytes(&pager->prefetching) + table_bytes(pager->pages);
 
     bytes += pager_frames_used(pager) * (frames_bytes(1024) / 1024 + sizeof(struct frame_note));
     for (int i = 0; i < TIERS; i++) {

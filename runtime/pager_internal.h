@@ -165,6 +165,7 @@ struct pager {
 
     struct guess guesses[PAGER_GUESSES];
     struct prefetch *prefetch;
+    struct prefetch_config prefetching; /* as it was created; the mmu may be closed before the pager */
     uint32_t unused_frames; /* of pages that were brought ahead and not touched, as far as touches are seen */
     struct need needs[PAGER_NEEDS_MAX]; /* a ring */
     unsigned needs_first, needs_count;
