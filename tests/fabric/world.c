@@ -106,7 +106,7 @@ static void node_prepare(struct world *world, unsigned index)
         .self = node_of(index),
         .nodes_count = WORLD_NODES,
         .loop = world->loop,
-        .user = {node, on_message, on_up, on_down},
+        .user = {node, on_message, on_up, on_down, NULL},
         .job = 77,
         .incarnation = os_random() | 1,
         .session_timeout_ns = world->timeout_ns,
