@@ -24,7 +24,7 @@ set_target_properties(tiermesh PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION $
 target_include_directories(tiermesh INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(tiermesh PRIVATE PkgConfig::URING PkgConfig::NUMA PkgConfig::XXHASH PkgConfig::LZ4
-    PkgConfig::ZSTD ${pmem2} Threads::Threads)
+    PkgConfig::ZSTD ${pmem2} ${verbs} Threads::Threads)
 target_link_options(tiermesh PRIVATE LINKER:--version-script=${map} LINKER:-z,relro,-z,now)
 if(NOT TIERMESH_SANITIZE)
     target_link_options(tiermesh PRIVATE LINKER:-z,defs)

@@ -6,8 +6,8 @@ list(APPEND agent_sources ${CMAKE_SOURCE_DIR}/runtime/broker_ask.c ${CMAKE_SOURC
     ${CMAKE_SOURCE_DIR}/runtime/broker_store.c ${CMAKE_SOURCE_DIR}/runtime/broker_wire.c
     ${CMAKE_SOURCE_DIR}/runtime/stats.c ${CMAKE_SOURCE_DIR}/tiers/nvme_file.c ${CMAKE_SOURCE_DIR}/tiers/shared_slots.c)
 # What dsmctl topology shows.
-list(APPEND agent_sources ${CMAKE_SOURCE_DIR}/runtime/machine.c ${CMAKE_SOURCE_DIR}/tiers/classify.c
-    ${CMAKE_SOURCE_DIR}/tiers/node_measure.c ${CMAKE_SOURCE_DIR}/tiers/topology.c)
+list(APPEND agent_sources ${CMAKE_SOURCE_DIR}/runtime/machine.c ${CMAKE_SOURCE_DIR}/runtime/topology_file.c
+    ${CMAKE_SOURCE_DIR}/tiers/classify.c ${CMAKE_SOURCE_DIR}/tiers/node_measure.c ${CMAKE_SOURCE_DIR}/tiers/topology.c)
 if(NOT agent_sources OR NOT TARGET tm_cluster OR NOT EXISTS ${CMAKE_SOURCE_DIR}/runtime/config.c)
     return()
 endif()

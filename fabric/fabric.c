@@ -12,6 +12,8 @@
 #include "fabric/transport.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 int fabric_config_check(const struct fabric_config *config)
 {
@@ -101,9 +103,35 @@ unsigned fabric_capabilities(const struct fabric *fabric)
     return fabric->ops->capabilities;
 }
 
+const char *fabric_path(const struct fabric *fabric, struct node_id peer, enum fabric_plane plane)
+{
+    ASSERT(peer.index < fabric->nodes_count && (unsigned)plane < PLANES);
+    while (fabric->below != NULL)
+        fabric = fabric->below;
+    return fabric->paths[peer.index][plane];
+}
+
 const char *fabric_name(const struct fabric *fabric)
 {
     return fabric->ops->name;
+}
+
+void *fabric_lent(struct fabric *fabric)
+{
+    return fabric->pages == NULL ? NULL : fabric->pages->lent(fabric);
+}
+
+int fabric_operate(struct fabric *fabric, struct fabric_operation *operation)
+{
+    int result;
+
+    ASSERT(operation->peer.index < fabric->nodes_count && operation->done != NULL && !fabric->is_sending);
+    if (fabric->pages == NULL)
+        return -EOPNOTSUPP;
+    fabric->is_sending = true;
+    result = fabric->pages->operate(fabric, operation);
+    fabric->is_sending = false;
+    return result;
 }
 
 void fabric_close(struct fabric *fabric)
@@ -133,6 +161,22 @@ void fabric_counters_get(const struct fabric *fabric, struct fabric_counters *re
 
 /* The transports' callbacks. */
 
+void fabric_path_set(struct fabric *fabric, struct node_id peer, enum fabric_plane plane, const char *format, ...)
+{
+    char *path = fabric->paths[peer.index][plane];
+    char text[FABRIC_PATH_MAX];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    if (strcmp(text, path) == 0)
+        return;
+    memcpy(path, text, sizeof(text));
+    if (fabric->user.path_changed != NULL)
+        fabric->user.path_changed(fabric->user.context, peer);
+}
+
 void fabric_deliver(struct fabric *fabric, struct node_id from, enum fabric_plane plane, const void *bytes,
                     size_t size_bytes)
 {
@@ -145,9 +189,23 @@ void fabric_deliver(struct fabric *fabric, struct node_id from, enum fabric_plan
     fabric->callbacks_running--;
 }
 
+void fabric_report_done(struct fabric *fabric, struct fabric_operation *operation, int result, const void *bytes)
+{
+    ASSERT(!fabric->is_sending && ((uintptr_t)bytes & 7) == 0 && (result == 0) == (bytes != NULL));
+    fabric->callbacks_running++;
+    operation->done(operation, result, bytes);
+    fabric->callbacks_running--;
+}
+
 void fabric_report_up(struct fabric *fabric, struct node_id peer)
 {
+    bool has_path = false; /* of its own; a plane whose connection follows says nothing yet */
+
     ASSERT(!fabric->is_sending && !fabric_is_up(fabric, peer) && !node_is(peer, fabric->self));
+    for (unsigned plane = 0; plane < PLANES; plane++)
+        has_path |= fabric->paths[peer.index][plane][0] != '\0';
+    for (unsigned plane = 0; plane < PLANES && !has_path; plane++)
+        fabric_path_set(fabric, peer, (enum fabric_plane)plane, "%s", fabric->ops->name);
     fabric->peers_open |= fabric_bit(peer);
     fabric->peers_up |= fabric_bit(peer);
     fabric->callbacks_running++;

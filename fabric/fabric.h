@@ -29,6 +29,8 @@
 #define FABRIC_MESSAGE_MAX (256 * 1024)
 #define FABRIC_ADDRESS_MAX 256
 #define FABRIC_PARTS_MAX   128 /* iovecs of one send() */
+#define FABRIC_PATH_MAX    192
+#define FABRIC_READ_MAX    (16 * 1024) /* bytes of one FABRIC_READ */
 
 enum fabric_plane {
     PLANE_CONTROL = 0, /* small coherence and lock messages: never behind page bytes */
@@ -39,6 +41,8 @@ enum fabric_plane {
 /* What a transport can do beyond messages. */
 #define FABRIC_CAP_SHARED_FILES 1u /* peers are on this host: fabric_peer_file() works */
 #define FABRIC_CAP_RESUMES      2u /* survives cuts by a session */
+#define FABRIC_CAP_PAGES        4u /* peers that lend memory can be read one-sidedly: fabric_operate() */
+#define FABRIC_CAP_ATOMICS      8u /* and its words changed atomically */
 
 struct fabric;
 
@@ -48,6 +52,7 @@ struct fabric_user {
     void (*message)(void *context, struct node_id from, enum fabric_plane plane, const void *bytes, size_t size_bytes);
     void (*peer_up)(void *context, struct node_id peer);
     void (*peer_down)(void *context, struct node_id peer, const char *cause);
+    void (*path_changed)(void *context, struct node_id peer); /* fabric_path() says something else. May be NULL */
 };
 
 struct fabric_config {
@@ -62,6 +67,34 @@ struct fabric_config {
     const char *bind_address;    /* tcp: numeric address to listen on, default 127.0.0.1 */
     const char *shm_directory;   /* shm: where the rendezvous socket lies (0700, the job's) */
     int shared_file;             /* shm: descriptor offered to peers by fabric_peer_file(), or -1 */
+    size_t lent_bytes;           /* verbs: memory lent to peers, fabric_lent(); 0: none */
+};
+
+/*
+ * A one-sided operation on memory that a peer lends. The caller keeps it until `done` was called, from the loop; not
+ * repeated by the fabric, whatever happens. Results: 0; -EACCES, the peer's device refused it; -ECONNABORTED, the
+ * connection ended meanwhile: a read failed, and the fate of an atomic is unknown.
+ * Words are atomic among such operations only, not to processors: their owner changes them by FABRIC_* as well.
+ */
+struct fabric_operation {
+    enum fabric_operation_kind {
+        FABRIC_READ,
+        FABRIC_FETCH_ADD,    /* of `operand` */
+        FABRIC_COMPARE_SWAP, /* to `operand` when the word is `expected` */
+    } kind;
+    struct node_id peer;
+    uint64_t offset_bytes; /* in what the peer lends; of words a multiple of 8 */
+    uint32_t size_bytes;   /* of a read: 1 .. FABRIC_READ_MAX */
+    uint64_t operand, expected;
+    /* `bytes`: what was read, or the word as it was before; on 8 bytes, valid during the call; NULL after a failure. */
+    void (*done)(struct fabric_operation *operation, int result, const void *bytes);
+    void *context;
+};
+
+/* What a transport with FABRIC_CAP_PAGES has besides. */
+struct fabric_pages_ops {
+    void *(*lent)(struct fabric *fabric);
+    int (*operate)(struct fabric *fabric, struct fabric_operation *operation);
 };
 
 /* Since open(). Over `faulty`, those of the fabric below. */
@@ -120,12 +153,18 @@ struct fabric {
     unsigned callbacks_running;
     bool is_sending;
     struct fabric_counters counters;
+    const struct fabric_pages_ops *pages; /* NULL without FABRIC_CAP_PAGES */
+    const struct fabric *below;                    /* faulty: who knows the paths; else NULL */
+    char paths[NODES_MAX][PLANES][FABRIC_PATH_MAX]; /* how each peer was last reached, and why so */
 };
 
 /* Constructors: 0 or a negative errno with error_set(). */
 int fabric_loopback_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;
 int fabric_tcp_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;
 int fabric_shm_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;
+
+/* tcp whose connections are RDMA queue pairs where that works. -ENODEV and others: use tcp, the sentence says why. */
+int fabric_verbs_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;
 
 /* Faults within the contract, from a seed, over any fabric (which it then owns and closes). */
 struct faulty_config {
@@ -145,7 +184,19 @@ int fabric_send(struct fabric *fabric, struct node_id peer, enum fabric_plane pl
 void fabric_disconnect(struct fabric *fabric, struct node_id peer);
 int fabric_peer_file(struct fabric *fabric, struct node_id peer);
 unsigned fabric_capabilities(const struct fabric *fabric);
+
+/* "verbs: rxe0 port 1, ..." or "tcp: why not verbs": how messages of the plane reach the peer. "" before peer_up(). */
+const char *fabric_path(const struct fabric *fabric, struct node_id peer, enum fabric_plane plane);
 const char *fabric_name(const struct fabric *fabric);
+
+/* The memory that peers may read and whose words they may change, of lent_bytes. NULL: none is lent. */
+void *fabric_lent(struct fabric *fabric);
+
+/*
+ * Start a one-sided operation. Never calls back. 0; -EOPNOTSUPP when the peer is not reached by such a connection now,
+ * or lends nothing (use a message); -EINVAL, beyond what it lends; -EAGAIN, too many under way; -EHOSTDOWN.
+ */
+int fabric_operate(struct fabric *fabric, struct fabric_operation *operation) MUST_USE;
 void fabric_close(struct fabric *fabric);
 
 /* Test hook of transports that resume. 0 or -EOPNOTSUPP. */

@@ -71,6 +71,14 @@ static void below_down(void *context, struct node_id peer, const char *cause)
     fabric_report_down(&faulty->base, peer, cause);
 }
 
+static void below_path(void *context, struct node_id peer)
+{
+    struct faulty *faulty = context;
+
+    if (faulty->base.user.path_changed != NULL)
+        faulty->base.user.path_changed(faulty->base.user.context, peer);
+}
+
 /* ---- holding back ---------------------------------------------------------------------------------------------- */
 
 static bool rolled(struct faulty *faulty, uint32_t permille)
@@ -246,6 +254,7 @@ int fabric_faulty_open(struct fabric *below, const struct fabric_config *config,
     };
     fabric_init(&faulty->base, &faulty->ops, config);
     faulty->below = below;
+    faulty->base.below = below;
     faulty->loop = config->loop;
     faulty->faults = *faults;
     faulty->random = (struct random){faults->seed};
@@ -254,8 +263,13 @@ int fabric_faulty_open(struct fabric *below, const struct fabric_config *config,
     for (unsigned i = 0; i < NODES_MAX; i++)
         for (unsigned plane = 0; plane < PLANES; plane++)
             fifo_init(&faulty->held[i][plane], config->window_bytes_max + sizeof(struct held) + 8);
-    below->user =
-        (struct fabric_user){.context = faulty, .message = below_message, .peer_up = below_up, .peer_down = below_down};
+    below->user = (struct fabric_user){
+        .context = faulty,
+        .message = below_message,
+        .peer_up = below_up,
+        .peer_down = below_down,
+        .path_changed = below_path,
+    };
     *ret_fabric = &faulty->base;
     return 0;
 }

@@ -23,7 +23,6 @@
 
 #define ACK_DELAY_NS   ((uint64_t)10000000U)
 #define CLOSE_NS       ((uint64_t)100000000U)
-#define ADDRESS_BYTES  20 /* family, port, 16 bytes of address */
 #define LISTEN_BACKLOG 128
 
 static struct tcp *tcp_of(struct fabric *fabric)
@@ -181,7 +180,9 @@ static size_t tcp_address(struct fabric *fabric, uint8_t blob[FABRIC_ADDRESS_MAX
     bytes_put_u16(&writer, is_v6 ? 6 : 4);
     bytes_put_u16(&writer, ntohs(is_v6 ? v6->sin6_port : v4->sin_port));
     bytes_put(&writer, place, sizeof(place));
-    return ADDRESS_BYTES;
+    if (tcp->carrier != NULL)
+        bytes_put_u32(&writer, tcp->carrier->ops->address(tcp->carrier));
+    return (size_t)(writer.next - blob);
 }
 
 static int address_decode(struct tcp_peer *peer, const uint8_t *blob, size_t size_bytes)
@@ -194,6 +195,7 @@ static int address_decode(struct tcp_peer *peer, const uint8_t *blob, size_t siz
     uint8_t place[16];
 
     bytes_take(&reader, place, sizeof(place));
+    peer->carrier_address = reader.left == CARRIER_ADDRESS_BYTES ? bytes_take_u32(&reader) : 0;
     if (reader.failed || reader.left != 0 || (family != 4 && family != 6) || port == 0)
         return error_set(-EINVAL, "connect to node %u: not a tcp address", peer->id.index);
     peer->address = (struct sockaddr_storage){0};
@@ -210,6 +212,12 @@ static int address_decode(struct tcp_peer *peer, const uint8_t *blob, size_t siz
 }
 
 /* ---- the calls ------------------------------------------------------------------------------------------------- */
+
+static void link_flush(struct tcp_link *link)
+{
+    if (link->state == LINK_UP)
+        tcp_link_flush(link);
+}
 
 static int tcp_connect(struct fabric *fabric, struct node_id id, const uint8_t *blob, size_t size_bytes)
 {
@@ -241,8 +249,8 @@ static int tcp_send(struct fabric *fabric, struct node_id to, enum fabric_plane 
         return -EHOSTDOWN;
     is_idle = session_unsent(&link->session, &unsent) == 0;
     result = session_append(&link->session, parts, parts_count);
-    if (result == 0 && is_idle && link->state == LINK_UP)
-        tcp_link_flush(link);
+    if (result == 0 && is_idle)
+        link_flush(link);
     return result;
 }
 
@@ -273,6 +281,10 @@ static void link_discard(struct tcp_link *link)
 
     if (link->state != LINK_UP)
         return;
+    if (link->is_carried) {
+        link->peer->tcp->carrier->ops->linger(link);
+        return;
+    }
     shutdown(link->fd, SHUT_WR);
     for (int i = 0; i < 1024 && recv(link->fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0; i++)
         ;
@@ -306,12 +318,26 @@ static void tcp_cut(struct fabric *fabric, struct node_id id)
 
         if (link->state != LINK_UP)
             continue;
-        setsockopt(link->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+        if (!link->is_carried)
+            setsockopt(link->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
         tcp_link_cut(link, ECONNABORTED);
     }
 }
 
 /* ---- closing --------------------------------------------------------------------------------------------------- */
+
+/* Whether nothing more can or need be written. */
+static bool link_is_flushed(struct tcp_link *link)
+{
+    const uint8_t *unsent;
+
+    if (link->state == LINK_UP && session_unsent(&link->session, &unsent) > 0)
+        tcp_link_flush(link);
+    if (link->state != LINK_UP)
+        return true;
+    return link->is_carried ? link->peer->tcp->carrier->ops->is_flushed(link)
+                            : session_unsent(&link->session, &unsent) == 0;
+}
 
 /* Collects the sockets that still have something to write, or whose last bytes the peer's kernel may not hold. */
 static nfds_t tcp_unflushed(struct tcp *tcp, struct pollfd polls[NODES_MAX * PLANES])
@@ -321,13 +347,9 @@ static nfds_t tcp_unflushed(struct tcp *tcp, struct pollfd polls[NODES_MAX * PLA
     for (unsigned i = 0; i < tcp->config.nodes_count; i++)
         for (unsigned plane = 0; plane < PLANES; plane++) {
             struct tcp_link *link = &tcp->peers[i].links[plane];
-            const uint8_t *unsent;
 
-            if (link->state == LINK_UP && session_unsent(&link->session, &unsent) > 0) {
-                tcp_link_flush(link);
-                if (link->state == LINK_UP && session_unsent(&link->session, &unsent) > 0)
-                    polls[count++] = (struct pollfd){.fd = link->fd, .events = POLLOUT};
-            }
+            if (!link_is_flushed(link))
+                polls[count++] = (struct pollfd){.fd = link->is_carried ? -1 : link->fd, .events = POLLOUT};
         }
     return count;
 }
@@ -343,7 +365,7 @@ static void tcp_close(struct fabric *fabric)
         if (tcp->peers[i].session != 0)
             peer_say_goodbye(&tcp->peers[i]);
     while ((count = tcp_unflushed(tcp, polls)) > 0 && os_now_ns() < end_ns)
-        poll(polls, count, 10);
+        poll(polls, count, tcp->carrier == NULL ? 10 : 1); /* a carrier has no descriptor to wait for */
     for (unsigned i = 0; i < tcp->config.nodes_count; i++)
         for (unsigned plane = 0; plane < PLANES; plane++) {
             link_discard(&tcp->peers[i].links[plane]);
@@ -355,6 +377,8 @@ static void tcp_close(struct fabric *fabric)
     loop_timer_stop(tcp->config.loop, &tcp->ack_timer);
     inbox_fini(&tcp->inbox);
     gate_close(&tcp->gate);
+    if (tcp->carrier != NULL)
+        tcp->carrier->ops->close(tcp->carrier);
     os_pages_unmap(tcp, sizeof(*tcp));
 }
 
@@ -411,10 +435,15 @@ static int tcp_listen(const char *text, int *ret_fd)
     return 0;
 }
 
-static void tcp_init(struct tcp *tcp, const struct fabric_config *config)
+static void tcp_init(struct tcp *tcp, const struct fabric_config *config, const char *name, struct carrier *carrier)
 {
-    fabric_init(&tcp->base, &tcp_ops, config);
+    tcp->ops = tcp_ops;
+    tcp->ops.name = name;
+    fabric_init(&tcp->base, &tcp->ops, config);
     tcp->config = *config;
+    tcp->carrier = carrier;
+    if (carrier != NULL)
+        carrier->tcp = tcp;
     tcp->ack_timer = (struct loop_timer){.expired = tcp_ack_expired, .context = tcp};
     for (unsigned i = 0; i < NODES_MAX; i++) {
         struct tcp_peer *peer = &tcp->peers[i];
@@ -429,6 +458,11 @@ static void tcp_init(struct tcp *tcp, const struct fabric_config *config)
 }
 
 int fabric_tcp_open(const struct fabric_config *config, struct fabric **ret_fabric)
+{
+    return tcp_open(config, "tcp", NULL, ret_fabric);
+}
+
+int tcp_open(const struct fabric_config *config, const char *name, struct carrier *carrier, struct fabric **ret_fabric)
 {
     struct tcp *tcp;
     void *memory;
@@ -445,7 +479,7 @@ int fabric_tcp_open(const struct fabric_config *config, struct fabric **ret_fabr
         goto close_fd;
     }
     tcp = memory;
-    tcp_init(tcp, config);
+    tcp_init(tcp, config, name, carrier);
     result = gate_open(&tcp->gate, config->loop, fd, tcp_greeted, tcp);
     if (result != 0)
         goto fini_inbox;

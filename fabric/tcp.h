@@ -11,6 +11,7 @@
 #ifndef TIERMESH_FABRIC_TCP_H
 #define TIERMESH_FABRIC_TCP_H
 
+#include "fabric/carrier.h"
 #include "fabric/gate.h"
 #include "fabric/inbox.h"
 #include "fabric/session.h"
@@ -20,7 +21,7 @@
 enum link_state {
     LINK_DOWN = 0,       /* no socket; the connecting side's timer starts the next attempt */
     LINK_CONNECTING = 1, /* connecting side: connect() is under way */
-    LINK_GREETING = 2,   /* connecting side: HELLO is sent */
+    LINK_GREETING = 2,   /* connecting side: HELLO is sent; accepting side of a carrier: WELCOME is sent */
     LINK_UP = 3,
 };
 
@@ -28,7 +29,9 @@ struct tcp_link {
     struct tcp_peer *peer;
     enum fabric_plane plane;
     enum link_state state;
-    int fd; /* valid unless LINK_DOWN */
+    int fd;           /* valid unless LINK_DOWN or is_carried */
+    bool is_carried;  /* by the carrier, not by a socket; false in LINK_DOWN */
+    void *carried;    /* the carrier's */
     struct loop_watch watch;
     bool wants_write;        /* EPOLLOUT is watched */
     uint64_t generation;     /* grows when the socket is closed: what runs for the old one stops */
@@ -51,6 +54,7 @@ struct tcp_peer {
     uint64_t incarnation;            /* the peer's; 0 unknown */
     struct sockaddr_storage address; /* connecting side */
     socklen_t address_bytes;
+    uint32_t carrier_address;        /* connecting side; 0: the peer has none */
     struct loop_timer deadline; /* when a link is down for too long */
     bool deadline_runs;
     int trouble; /* the last errno of a connection */
@@ -59,9 +63,11 @@ struct tcp_peer {
 
 struct tcp {
     struct fabric base;
+    struct fabric_ops ops; /* tcp's, or with the name of the carrier */
     struct fabric_config config;
     struct gate gate;
     struct inbox inbox; /* messages to oneself */
+    struct carrier *carrier; /* NULL: sockets only */
     struct loop_timer ack_timer;
     bool ack_timer_runs;
     struct tcp_peer peers[NODES_MAX];
@@ -73,6 +79,10 @@ static inline bool tcp_connects(const struct tcp_peer *peer)
 }
 
 /* tcp.c */
+
+/* With a carrier, which the fabric then owns (on failure not); `ops` are tcp's own but for the name. */
+int tcp_open(const struct fabric_config *config, const char *name, struct carrier *carrier,
+             struct fabric **ret_fabric) MUST_USE;
 void tcp_peer_begin(struct tcp_peer *peer, uint64_t session);
 void tcp_peer_end(struct tcp_peer *peer);                     /* silently */
 void tcp_peer_fail(struct tcp_peer *peer, const char *cause); /* peer_down() */
@@ -86,13 +96,28 @@ void tcp_link_cut(struct tcp_link *link, int error); /* the connection is lost; 
 void tcp_link_flush(struct tcp_link *link);          /* never calls back */
 void tcp_link_try(struct tcp_link *link);            /* connecting side: start an attempt */
 
+/* A link that is down, or down again, is carried from here on. */
+void tcp_link_carry(struct tcp_link *link, void *carried, enum link_state state, uint64_t attempt_ns);
+
+/*
+ * Bytes of the session that a carrier received, on 8 bytes; they stay until it returns. May call back. False when the
+ * connection is gone then.
+ */
+bool tcp_link_take(struct tcp_link *link, uint8_t *bytes, size_t size);
+
 /* The greeting is over, `fd` is the link's. May call back. -EBADMSG when `received` is impossible (`fd` untouched). */
 int tcp_link_attach(struct tcp_link *link, int fd, uint64_t received) MUST_USE;
 
 /* tcp_greet.c */
-void tcp_greeted(struct gate *gate, struct gate_slot *slot);                   /* accepting side */
-void tcp_hello_encode(struct tcp_link *link, uint8_t bytes[GREETING_BYTES]);   /* connecting side */
-void tcp_welcomed(struct tcp_link *link, const uint8_t bytes[GREETING_BYTES]); /* connecting side; may call back */
+void tcp_greeted(struct gate *gate, struct gate_slot *slot);      /* accepting side */
+struct greeting tcp_hello_next(struct tcp_link *link);            /* connecting side: of a new attempt */
+void tcp_welcomed(struct tcp_link *link, const struct greeting *welcome); /* connecting side; may call back */
+
+/*
+ * Accepting side: what becomes of a HELLO, however it came. May call back. With GREETING_OK *ret_link is the link that
+ * it is for, or NULL when a newer connection has overtaken it.
+ */
+enum greeting_status tcp_hello_judge(struct tcp *tcp, const struct greeting *hello, struct tcp_link **ret_link);
 void tcp_socket_tune(const struct tcp *tcp, int fd);
 
 #endif

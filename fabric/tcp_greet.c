@@ -62,35 +62,56 @@ static enum greeting_status adopt(struct tcp_peer *peer, const struct greeting *
     return GREETING_OK;
 }
 
+enum greeting_status tcp_hello_judge(struct tcp *tcp, const struct greeting *hello, struct tcp_link **ret_link)
+{
+    enum greeting_status status = greeting_judge(hello, &tcp->config);
+    struct tcp_link *link = NULL;
+
+    *ret_link = NULL;
+    if (status == GREETING_OK) {
+        status = adopt(&tcp->peers[hello->from], hello);
+        link = &tcp->peers[hello->from].links[hello->plane];
+        if (status == GREETING_OK && hello->attempt <= link->attempt)
+            return GREETING_OK;
+    }
+    if (status == GREETING_OK && (hello->received < link->session.acked || hello->received > link->session.sent))
+        status = REFUSED_SESSION;
+    if (status == GREETING_OK) {
+        *ret_link = link;
+    } else {
+        tcp->base.counters.peers_refused++;
+        log_debug("refused a connection that says it is node %u: status %d", hello->from, (int)status);
+    }
+    return status;
+}
+
 static void refuse(struct tcp *tcp, struct gate_slot *slot, const struct greeting *hello, enum greeting_status status)
 {
     int ignored = answer(tcp, slot->fd, hello, status, 0); /* a stranger who does not listen is sent away as well */
 
     (void)ignored;
-    tcp->base.counters.peers_refused++;
-    log_debug("refused a connection that says it is node %u: status %d", hello->from, (int)status);
     gate_refuse(slot);
 }
 
 static void admit(struct tcp *tcp, struct gate_slot *slot, const struct greeting *hello)
 {
-    struct tcp_peer *peer = &tcp->peers[hello->from];
-    struct tcp_link *link = &peer->links[hello->plane];
-    enum greeting_status status = adopt(peer, hello);
+    struct tcp_link *link;
+    enum greeting_status status = tcp_hello_judge(tcp, hello, &link);
     int fd;
 
-    if (status == GREETING_OK && hello->attempt <= link->attempt) {
-        gate_refuse(slot); /* overtaken by a newer connection */
-        return;
-    }
-    if (status == GREETING_OK && (hello->received < link->session.acked || hello->received > link->session.sent))
-        status = REFUSED_SESSION;
     if (status != GREETING_OK) {
         refuse(tcp, slot, hello, status);
         return;
     }
+    if (link == NULL) {
+        gate_refuse(slot); /* overtaken by a newer connection */
+        return;
+    }
     fd = gate_take(slot);
     tcp_socket_tune(tcp, fd);
+    /* What a carrier still has under way could arrive after the answer; a socket's rest is only ever read by us. */
+    if (link->is_carried)
+        tcp_link_cut(link, ECONNRESET);
     if (answer(tcp, fd, hello, GREETING_OK, link->session.received) != 0) {
         close(fd);
         return;
@@ -104,7 +125,6 @@ void tcp_greeted(struct gate *gate, struct gate_slot *slot)
 {
     struct tcp *tcp = gate->context;
     struct greeting hello;
-    enum greeting_status status;
     ssize_t count =
         recv(slot->fd, slot->greeting + slot->filled_bytes, GREETING_BYTES - slot->filled_bytes, MSG_DONTWAIT);
 
@@ -122,11 +142,7 @@ void tcp_greeted(struct gate *gate, struct gate_slot *slot)
         gate_refuse(slot);
         return;
     }
-    status = greeting_judge(&hello, &tcp->config);
-    if (status != GREETING_OK)
-        refuse(tcp, slot, &hello, status);
-    else
-        admit(tcp, slot, &hello);
+    admit(tcp, slot, &hello);
 }
 
 /* ---- connecting side ------------------------------------------------------------------------------------------- */
@@ -151,13 +167,10 @@ static struct greeting hello_of(const struct tcp_link *link)
     };
 }
 
-void tcp_hello_encode(struct tcp_link *link, uint8_t bytes[GREETING_BYTES])
+struct greeting tcp_hello_next(struct tcp_link *link)
 {
-    struct greeting hello;
-
     link->attempt++;
-    hello = hello_of(link);
-    greeting_encode(&hello, bytes);
+    return hello_of(link);
 }
 
 /* NULL, or why this WELCOME ends the session. */
@@ -179,22 +192,16 @@ static const char *welcome_fault(const struct tcp_link *link, const struct greet
     return NULL;
 }
 
-void tcp_welcomed(struct tcp_link *link, const uint8_t bytes[GREETING_BYTES])
+void tcp_welcomed(struct tcp_link *link, const struct greeting *welcome)
 {
     struct tcp_peer *peer = link->peer;
-    struct greeting welcome;
-    const char *fault;
+    const char *fault = welcome_fault(link, welcome);
 
-    if (greeting_decode(bytes, &welcome) != 0) {
-        tcp_peer_fail(peer, "something else than a node answers at its address");
-        return;
-    }
-    fault = welcome_fault(link, &welcome);
     if (fault != NULL) {
         tcp_peer_fail(peer, fault);
         return;
     }
-    peer->incarnation = welcome.from_incarnation;
-    if (tcp_link_attach(link, link->fd, welcome.received) != 0)
+    peer->incarnation = welcome->from_incarnation;
+    if (tcp_link_attach(link, link->fd, welcome->received) != 0)
         tcp_peer_fail(peer, "it acknowledges messages that were never sent");
 }

@@ -70,9 +70,15 @@ void tcp_link_close(struct tcp_link *link)
     loop_timer_stop(link_loop(link), &link->timer);
     if (link->state == LINK_DOWN)
         return;
-    loop_unwatch(link_loop(link), &link->watch);
-    close(link->fd);
-    link->fd = -1;
+    if (link->is_carried) {
+        link->peer->tcp->carrier->ops->end(link);
+        link->is_carried = false;
+        link->carried = NULL;
+    } else {
+        loop_unwatch(link_loop(link), &link->watch);
+        close(link->fd);
+        link->fd = -1;
+    }
     link->state = LINK_DOWN;
     link->generation++;
     link->greeting_bytes = 0;
@@ -108,13 +114,25 @@ void tcp_link_cut(struct tcp_link *link, int error)
 
 /* ---- connecting ------------------------------------------------------------------------------------------------ */
 
+void tcp_link_carry(struct tcp_link *link, void *carried, enum link_state state, uint64_t attempt_ns)
+{
+    link->is_carried = true;
+    link->carried = carried;
+    link->state = state;
+    loop_timer_start(link_loop(link), &link->timer, os_now_ns() + attempt_ns);
+}
+
 void tcp_link_try(struct tcp_link *link)
 {
     struct tcp_peer *peer = link->peer;
+    struct carrier *carrier = peer->tcp->carrier;
     const struct sockaddr *address = (const struct sockaddr *)&peer->address;
-    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int result;
+    int fd;
 
+    if (carrier != NULL && peer->carrier_address != 0 && carrier->ops->try(link))
+        return;
+    fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         tcp_link_cut(link, errno);
         return;
@@ -156,8 +174,10 @@ static void link_connected(struct tcp_link *link)
     if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
         error = errno;
     if (error == 0) {
+        struct greeting greeting = tcp_hello_next(link);
+
         link->state = LINK_GREETING;
-        tcp_hello_encode(link, hello);
+        greeting_encode(&greeting, hello);
         if (send(link->fd, hello, sizeof(hello), MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof(hello))
             error = ECONNRESET;
     }
@@ -172,6 +192,7 @@ static void link_connected(struct tcp_link *link)
 /* Reads the WELCOME and not a byte more: frames follow. */
 static void link_greeting_read(struct tcp_link *link)
 {
+    struct greeting welcome;
     ssize_t count =
         recv(link->fd, link->greeting + link->greeting_bytes, GREETING_BYTES - link->greeting_bytes, MSG_DONTWAIT);
 
@@ -182,8 +203,22 @@ static void link_greeting_read(struct tcp_link *link)
         return;
     }
     link->greeting_bytes += (size_t)count;
-    if (link->greeting_bytes == GREETING_BYTES)
-        tcp_welcomed(link, link->greeting);
+    if (link->greeting_bytes < GREETING_BYTES)
+        return;
+    if (greeting_decode(link->greeting, &welcome) != 0)
+        tcp_peer_fail(link->peer, "something else than a node answers at its address");
+    else
+        tcp_welcomed(link, &welcome);
+}
+
+static void path_note(const struct tcp_link *link)
+{
+    struct tcp_peer *peer = link->peer;
+    struct carrier *carrier = peer->tcp->carrier;
+
+    if (carrier != NULL && !link->is_carried)
+        fabric_path_set(&peer->tcp->base, peer->id, link->plane, "tcp: %s",
+                        carrier->ops->reason(carrier, peer->id.index));
 }
 
 int tcp_link_attach(struct tcp_link *link, int fd, uint64_t received)
@@ -212,6 +247,7 @@ int tcp_link_attach(struct tcp_link *link, int fd, uint64_t received)
     link->state = LINK_UP;
     link->backoff_ns = 0;
     link->has_goodbye = false;
+    path_note(link);
     generation = link->generation;
     if (!fabric_is_up(base, peer->id))
         fabric_report_up(base, peer->id);
@@ -228,6 +264,10 @@ void tcp_link_flush(struct tcp_link *link)
     const uint8_t *bytes;
     size_t size;
 
+    if (link->is_carried) {
+        link->peer->tcp->carrier->ops->flush(link);
+        return;
+    }
     while ((size = session_unsent(session, &bytes)) > 0) {
         ssize_t count = send(link->fd, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 
@@ -255,8 +295,8 @@ static void link_goodbye(struct tcp_link *link)
     tcp_peer_watch_time(link->peer);
 }
 
-/* Hands out what is in the buffer. False when the connection is gone, by whatever cause. */
-static bool link_deliver(struct tcp_link *link)
+/* Hands out what is in a buffer. False when the connection is gone, by whatever cause. */
+static bool link_deliver(struct tcp_link *link, struct stream *stream)
 {
     struct fabric *base = &link->peer->tcp->base;
     uint64_t generation = link->generation;
@@ -265,7 +305,7 @@ static bool link_deliver(struct tcp_link *link)
     bool is_duplicate = false;
     int result;
 
-    while ((result = stream_next(&link->stream, &frame, &bytes)) > 0) {
+    while ((result = stream_next(stream, &frame, &bytes)) > 0) {
         result = session_receive(&link->session, &frame, &is_duplicate);
         if (result < 0)
             break;
@@ -300,6 +340,33 @@ static void link_acknowledge(struct tcp_link *link)
         tcp_link_flush(link);
 }
 
+/* Whole frames are handed out where they are; a part of one waits in the link's own buffer for the rest. */
+bool tcp_link_take(struct tcp_link *link, uint8_t *bytes, size_t size)
+{
+    uint64_t generation = link->generation;
+    struct stream view = {bytes, 0, size};
+    uint8_t *room;
+    size_t room_bytes;
+
+    if (link->stream.start == link->stream.end && !link_deliver(link, &view))
+        return false;
+    while (view.start < view.end) {
+        if (stream_room(&link->stream, &room, &room_bytes) != 0) {
+            tcp_peer_fail(link->peer, "no memory to receive from it");
+            return false;
+        }
+        if (room_bytes > view.end - view.start)
+            room_bytes = view.end - view.start;
+        memcpy(room, view.memory + view.start, room_bytes);
+        view.start += room_bytes;
+        stream_filled(&link->stream, room_bytes);
+        if (!link_deliver(link, &link->stream))
+            return false;
+    }
+    link_acknowledge(link);
+    return link->generation == generation;
+}
+
 /* A read that leaves room in the buffer has emptied the socket; the watch is level-triggered in case it has not. */
 static void link_read(struct tcp_link *link)
 {
@@ -320,7 +387,7 @@ static void link_read(struct tcp_link *link)
             return;
         }
         stream_filled(&link->stream, (size_t)count);
-        if (!link_deliver(link))
+        if (!link_deliver(link, &link->stream))
             return;
         link_acknowledge(link);
         if ((size_t)count < size || link->state != LINK_UP)

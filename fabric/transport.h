@@ -21,6 +21,12 @@ void fabric_deliver(struct fabric *fabric, struct node_id from, enum fabric_plan
                     size_t size_bytes);
 void fabric_report_up(struct fabric *fabric, struct node_id peer);
 
+void fabric_report_done(struct fabric *fabric, struct fabric_operation *operation, int result, const void *bytes);
+
+/* May call back. */
+void fabric_path_set(struct fabric *fabric, struct node_id peer, enum fabric_plane plane, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /* Does nothing when the session is not open any more. */
 void fabric_report_down(struct fabric *fabric, struct node_id peer, const char *cause);
 

@@ -82,7 +82,9 @@ struct node {
     struct cluster *cluster;
     struct cluster_env cluster_env;
     struct fabric *shm, *tcp;
-    struct fabric *via[NODES_MAX]; /* the transport to each peer; NULL: not reachable */
+    struct fabric *via[NODES_MAX];    /* the transport to each peer; NULL: not reachable */
+    const char *via_why[NODES_MAX];   /* what decided for it */
+    char rdma_refused[256];           /* why `tcp` is without RDMA; "": it has it, or was not asked to */
     uint64_t peers_up;             /* bit i */
     struct agent_link *link;       /* NULL: a job of one */
     char directory[AGENT_ADDRESS_MAX]; /* the job's private one on this host; "": there is none */

@@ -3,7 +3,8 @@
  * peers.c - the other nodes: which transport leads to each, what comes from them, and who is still in.
  *
  * Runs on the shard's thread. The transport is chosen per pair by the same rule at both ends: shm when both are on one
- * host and offer it, else tcp.
+ * host and offer it, else the network: RDMA, and TCP where that does not work (fabric/verbs.c decides for each
+ * connection).
  */
 #include "base/bytes.h"
 #include "base/error.h"
@@ -13,6 +14,7 @@
 #include "runtime/bulk_stream.h"
 #include "runtime/memory.h"
 #include "runtime/node.h"
+#include "runtime/topology.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -91,6 +93,18 @@ static void peer_up(void *context, struct node_id peer)
     node->peers_up |= (uint64_t)1 << peer.index;
 }
 
+static void peer_path_changed(void *context, struct node_id peer)
+{
+    struct node *node = context;
+    struct fabric *fabric = node->via[peer.index];
+    const char *control = fabric == NULL ? "" : fabric_path(fabric, peer, PLANE_CONTROL);
+    const char *data = fabric == NULL ? "" : fabric_path(fabric, peer, PLANE_DATA);
+
+    if (control[0] != '\0' && data[0] != '\0')
+        log_info("node %u is reached by %s; control messages by %s", peer.index, data, control);
+    topology_tell(node);
+}
+
 static void peer_down(void *context, struct node_id peer, const char *cause)
 {
     struct node *node = context;
@@ -148,7 +162,7 @@ static struct fabric_config fabric_config_of(struct node *node, const char *dire
         .self = node->self,
         .nodes_count = node->nodes_count,
         .loop = node->loop,
-        .user = {node, peer_message, peer_up, peer_down},
+        .user = {node, peer_message, peer_up, peer_down, peer_path_changed},
         .job = node->job,
         .incarnation = os_random(),
         .session_timeout_ns = node->config.session_timeout_ns,
@@ -171,11 +185,30 @@ static int faulty_stack(struct node *node, const struct fabric_config *config, s
     return node->config.faulty_seed == 0 ? 0 : fabric_faulty_open(*fabric, config, &faults, fabric);
 }
 
+/* RDMA with TCP below it, or TCP alone and why. A host without a device is no news; one that cannot be used is. */
+static int network_open(struct node *node, const struct fabric_config *config)
+{
+    const char *wanted = node->config.transport;
+    int error;
+
+    if (strcmp(wanted, "tcp") == 0)
+        return fabric_tcp_open(config, &node->tcp);
+    error = fabric_verbs_open(config, &node->tcp);
+    if (error == 0)
+        return 0;
+    snprintf(node->rdma_refused, sizeof(node->rdma_refused), "%s", error_text());
+    if (error != -ENODEV || strcmp(wanted, "verbs") == 0)
+        log_warn("%s; using TCP", node->rdma_refused);
+    else
+        log_info("%s; using TCP", node->rdma_refused);
+    return fabric_tcp_open(config, &node->tcp);
+}
+
 int peers_open(struct node *node)
 {
     char directory[300];
     struct fabric_config config = fabric_config_of(node, directory);
-    bool wants_shm = strcmp(node->config.transport, "tcp") != 0;
+    bool wants_shm = strcmp(node->config.transport, "tcp") != 0 && strcmp(node->config.transport, "verbs") != 0;
     bool wants_tcp = strcmp(node->config.transport, "shm") != 0;
     int error = 0;
 
@@ -192,7 +225,7 @@ int peers_open(struct node *node)
             error = faulty_stack(node, &config, &node->shm);
     }
     if (error == 0 && wants_tcp)
-        error = fabric_tcp_open(&config, &node->tcp);
+        error = network_open(node, &config);
     if (error == 0 && node->tcp != NULL)
         error = faulty_stack(node, &config, &node->tcp);
     if (error == 0 && node->tcp != NULL)
@@ -271,7 +304,10 @@ static int peer_choose(struct node *node, const struct agent_peer *self, const s
     address = one_host && node->shm != NULL ? blob_find(peer, ADDRESS_SHM, &size) : NULL;
 
     node->via[id.index] = node->shm;
+    node->via_why[id.index] = "both nodes are on this host";
     if (address == NULL) {
+        node->via_why[id.index] = strcmp(node->config.transport, "auto") != 0 ? "option transport asks for it"
+                                  : one_host ? "a node of this host has no shared memory for it" : "another host";
         address = node->tcp != NULL ? blob_find(peer, ADDRESS_TCP, &size) : NULL;
         node->via[id.index] = node->tcp;
     }
@@ -348,6 +384,8 @@ int peers_meet(struct node *node)
         error = peers_wait(node, deadline_ns);
     for (unsigned i = 0; error == 0 && i < node->nodes_count; i++)
         peer_file_keep(node, node_of(i));
+    if (error == 0)
+        topology_tell(node);
     return error;
 }
 
@@ -363,6 +401,7 @@ void peers_close(struct node *node)
     if (node->tcp != NULL)
         fabric_close(node->tcp);
     node->shm = node->tcp = NULL;
+    topology_forget();
     for (unsigned i = 0; i < NODES_MAX; i++) {
         struct peer_file *kept = &node->peer_files[i];
 
@@ -401,6 +440,7 @@ void peers_view(struct node *node, const struct view *view)
         fabric_disconnect(node->via[i], node_of(i));
         node->via[i] = NULL;
     }
+    topology_tell(node);
     if (!view_has(view, node->self))
         view_out(node);
     cluster_set_view(node->cluster, view, now_ns);

@@ -7,7 +7,7 @@ set -euo pipefail
 packages=(
     make cmake ninja-build pkgconf git gcc g++ libc6-dev binutils clang clang-format libclang-rt-dev
     liburing-dev libnuma-dev libxxhash-dev libjemalloc-dev liblz4-dev libzstd-dev libpmem2-dev libcmocka-dev spin
-    openssh-client
+    openssh-client libibverbs-dev librdmacm-dev
 )
 
 programs=(

@@ -9,15 +9,18 @@
 #include "runtime/broker.h"
 #include "runtime/config.h"
 #include "runtime/machine.h"
+#include "runtime/topology.h"
 #include "tools/summary.h"
 
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -27,11 +30,13 @@
 static const char usage[] =
     "usage: dsmctl stat [PID]\n"
     "       dsmctl limit PID ddr|cxl|zmem|nvme SIZE\n"
-    "       dsmctl topology [NODE=ddr|hbm|cxl|none,...]\n"
+    "       dsmctl topology [PID | NODE=ddr|hbm|cxl|none,...]\n"
     "\n"
     "stat      figures of a managed process; without PID, of all that this user can see\n"
     "limit     another budget for a process that runs; nvme is the store of the whole job\n"
-    "topology  the memory of this machine, what each part counts as, and why; with what option nodes would say\n"
+    "topology  the memory of this machine, what each part counts as, and why; with what option nodes would say. And "
+    "by\n"
+    "          which transport each node of a job reaches each other node, and why so; with PID, of that node only\n"
     "\n"
     "SIZE is in bytes and takes the suffixes K, M, G, T. Managed processes are those that dsmrun started and what\n"
     "they started, once they have come near their DDR budget. dsmctl(1) has the rest.\n";
@@ -223,6 +228,87 @@ static int limit(int pid, enum dsm_tier tier, uint64_t size_bytes)
     return error == 0 ? 0 : status_of(error);
 }
 
+/* ---- topology ---------------------------------------------------------------------------------------------------- */
+
+/* nodes: as the option; NULL for none. */
+static int machine_show(const char *nodes)
+{
+    struct topology *topology = calloc(1, sizeof(*topology));
+    char *text = calloc(1, MACHINE_TEXT_MAX);
+    int status = topology != NULL && text != NULL ? 0 : error_set(EX_OSERR, "no memory");
+
+    if (status == 0 && machine_look("", nodes != NULL ? nodes : "", topology) != 0)
+        status = EX_USAGE;
+    if (status == 0) {
+        machine_describe(topology, text, MACHINE_TEXT_MAX);
+        fputs(text, stdout);
+    }
+    free(text);
+    free(topology);
+    return status;
+}
+
+static bool is_running(int pid)
+{
+    return kill(pid, 0) == 0 || errno == EPERM;
+}
+
+/* Prints what the process says. -ENOENT: it says nothing. */
+static int topology_show(uid_t user, int pid)
+{
+    char *text = malloc(TOPOLOGY_BYTES_MAX);
+    int result = text == NULL ? error_set(-ENOMEM, "no memory") : topology_file_read(user, pid, text);
+
+    if (result > 0)
+        fputs(text, stdout);
+    free(text);
+    return result < 0 ? result : 0;
+}
+
+static int topology_one(int pid)
+{
+    char path[32];
+    struct stat about;
+    int result;
+
+    snprintf(path, sizeof(path), "/proc/%d", pid);
+    if (stat(path, &about) != 0)
+        return error_set(EX_NOINPUT, "there is no process %d", pid);
+    result = topology_show(about.st_uid, pid);
+    if (result == -ENOENT)
+        return error_set(EX_UNAVAILABLE, "process %d is not a node of a job of several", pid);
+    return result == 0 ? 0 : status_of(result);
+}
+
+/* Files of processes that were killed are removed on the way. */
+static int topology_all(void)
+{
+    char path[128];
+    struct dirent *entry;
+    DIR *directory;
+    int status = 0;
+
+    topology_directory(geteuid(), path, sizeof(path));
+    directory = opendir(path);
+    while (status == 0 && directory != NULL && (entry = readdir(directory)) != NULL) {
+        char *end;
+        long pid = strtol(entry->d_name, &end, 10);
+
+        if (!isdigit((unsigned char)entry->d_name[0]) || *end != '\0' || pid <= 0 || pid > INT32_MAX)
+            continue;
+        if (is_running((int)pid)) {
+            int result = topology_show(geteuid(), (int)pid);
+
+            status = result == 0 || result == -ENOENT ? 0 : status_of(result);
+        } else {
+            topology_file_remove((pid_t)pid);
+        }
+    }
+    if (directory != NULL)
+        closedir(directory);
+    return status;
+}
+
 /* ---- the command line -------------------------------------------------------------------------------------------- */
 
 static int parse_pid(const char *text, int *ret_pid)
@@ -287,20 +373,13 @@ static int run_stat(const char *word)
 
 static int run_topology(const char *word)
 {
-    const char *nodes = word != NULL ? word : getenv("DSM_NODES");
-    struct topology *topology = calloc(1, sizeof(*topology));
-    char *text = calloc(1, MACHINE_TEXT_MAX);
-    int status = topology != NULL && text != NULL ? 0 : error_set(EX_OSERR, "no memory");
+    int pid = 0;
+    int status;
 
-    if (status == 0 && machine_look("", nodes != NULL ? nodes : "", topology) != 0)
-        status = EX_USAGE;
-    if (status == 0) {
-        machine_describe(topology, text, MACHINE_TEXT_MAX);
-        fputs(text, stdout);
-    }
-    free(text);
-    free(topology);
-    return status;
+    if (word != NULL && strchr(word, '=') == NULL)
+        return (status = parse_pid(word, &pid)) != 0 ? status : topology_one(pid);
+    status = machine_show(word != NULL ? word : getenv("DSM_NODES"));
+    return status == 0 && word == NULL ? topology_all() : status;
 }
 
 int main(int argc, char **argv)

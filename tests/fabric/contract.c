@@ -238,7 +238,7 @@ static void test_unreachable_peer_is_down_in_time(void **state)
     assert_int_equal(fabric_connect(world.nodes[1].fabric, node_of(0), blob, size), 0);
     assert_int_equal(world_send(&world, 1, 0, PLANE_CONTROL) == 0 || is_transport("loopback"), 1);
     WORLD_UNTIL(&world, world.nodes[1].downs[0] == 1);
-    assert_true(os_now_ns() - begin_ns < 3 * WORLD_TIMEOUT_NS);
+    assert_true(os_now_ns() - begin_ns < 3 * world.timeout_ns);
     assert_int_equal(world_send(&world, 1, 0, PLANE_CONTROL), -EHOSTDOWN);
     for (int i = 0; i < 10; i++)
         world_turn(&world);
@@ -347,7 +347,7 @@ static void test_close_flushes(void **state)
         world_send_sized(&world, 1, 0, PLANE_DATA, 4000);
         world_send_sized(&world, 1, 0, PLANE_CONTROL, 100);
     }
-    if (is_faulty && is_transport("tcp"))
+    if (is_faulty && (is_transport("tcp") || is_transport("verbs")))
         world_settle(&world); /* a cut that the close finds is not repaired any more */
     world_node_close(&world, 1);
     WORLD_UNTIL(&world, world.nodes[0].downs[1] == 1);
@@ -413,7 +413,7 @@ static void test_killed_process_is_down(void **state)
     waitpid(child, &status, 0);
     begin_ns = os_now_ns();
     WORLD_UNTIL(&world, world.nodes[0].downs[2] == 1);
-    assert_true(os_now_ns() - begin_ns < (is_transport("shm") ? WORLD_TIMEOUT_NS : 3 * WORLD_TIMEOUT_NS));
+    assert_true(os_now_ns() - begin_ns < (is_transport("shm") ? world.timeout_ns : 3 * world.timeout_ns));
     assert_int_equal(world_send(&world, 0, 2, PLANE_DATA), -EHOSTDOWN);
     close(ends[0]);
     close(ends[1]);

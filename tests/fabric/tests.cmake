@@ -17,6 +17,42 @@ if(TARGET fabric_contract_loopback)
         tiermesh_test(NAME fabric_contract_faulty_${transport} COMMAND fabric_contract_loopback ${transport} faulty
             LABELS unit TIMEOUT 90)
     endforeach()
+    # Skipped where there is no RDMA device. TIERMESH_TEST_ADDRESS is an address that one has; with
+    # TIERMESH_TEST_NEEDS_VERBS a device that is missing is a failure.
+    tiermesh_test(NAME fabric_contract_verbs COMMAND fabric_contract_loopback verbs LABELS rig TIMEOUT 120)
+    tiermesh_test(NAME fabric_contract_verbs_uring COMMAND fabric_contract_loopback verbs io_uring
+        LABELS rig TIMEOUT 120)
+    tiermesh_test(NAME fabric_contract_faulty_verbs COMMAND fabric_contract_loopback verbs faulty
+        LABELS rig TIMEOUT 120)
+endif()
+
+if(VERBS_FOUND)
+    foreach(name faults pages)
+        tiermesh_test(NAME fabric_verbs_${name} SOURCES verbs_${name}.c world.c ${fabric_loop} USES ${fabric_uses}
+            LABELS rig TIMEOUT 120)
+    endforeach()
+    # The same in guests with a soft-RoCE device, where the rig is there to boot them.
+    set(rig ${CMAKE_SOURCE_DIR}/tests/rig/boot.sh)
+    if(EXISTS ${rig} AND TARGET dsmrun AND NOT TIERMESH_SANITIZE)
+        tiermesh_test(NAME rig_verbs LABELS rig TIMEOUT 360 SERIAL
+            COMMAND ${rig} ${CMAKE_BINARY_DIR} verbs -t 330 -c 1 --rxe)
+        tiermesh_test(NAME rig_verbs_nodes LABELS rig TIMEOUT 360 SERIAL
+            COMMAND ${rig} ${CMAKE_BINARY_DIR} verbs_nodes -t 330 --rxe --nvme 512)
+        tiermesh_test(NAME rig_verbs_demo LABELS rig TIMEOUT 240 SERIAL
+            COMMAND ${rig} ${CMAKE_BINARY_DIR} verbs_demo -t 200 -n 2 -c 1 --ssh --rxe --nvme 512)
+    endif()
+endif()
+
+# The fabric as it is built without rdma-core, whether that is there or not.
+if(TARGET tm_fabric)
+    file(GLOB bare CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/fabric/*.c)
+    list(APPEND bare ${CMAKE_SOURCE_DIR}/fabric/verbs_none.c)
+    list(REMOVE_DUPLICATES bare)
+    foreach(name ${verbs_sources})
+        list(REMOVE_ITEM bare ${CMAKE_SOURCE_DIR}/${name})
+    endforeach()
+    tiermesh_test(NAME fabric_without_verbs SOURCES without_verbs.c world.c ${fabric_loop} ${bare}
+        USES tm_base PkgConfig::URING LABELS unit)
 endif()
 
 tiermesh_test(NAME fabric_hostile SOURCES hostile.c world.c ${fabric_loop} USES ${fabric_uses} LABELS unit TIMEOUT 60)

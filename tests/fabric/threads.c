@@ -140,7 +140,7 @@ static void side_open(struct side *side, unsigned self)
     struct fabric_config config = {
         .self = node_of(self),
         .nodes_count = 2,
-        .user = {side, on_message, on_up, on_down},
+        .user = {side, on_message, on_up, on_down, NULL},
         .job = 1,
         .incarnation = 1 + self,
         .session_timeout_ns = 5000000000U,

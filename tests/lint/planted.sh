@@ -171,6 +171,29 @@ planted_preload() {
     bad "half a family" 'pvalloc of the malloc family is missing' preload "$define"
 }
 
+planted_verbs() {
+    local folder
+    for folder in base mmu tiers fabric coherence cluster prefetch runtime shim tools demo tests bench include; do
+        mkdir -p "$scratch/$folder"
+    done
+    link() {
+        printf '%s\n' 'int f(void) { return 0; }' | "$CC" -shared -fPIC -x c - -x none -o "$scratch/$1" "${@:2}"
+    }
+    check() { "$here/verbs.sh" "$scratch" "$scratch/$1" "$2" "$scratch/$3"; }
+    printf 'int ibv_x;\n' | "$CC" -shared -fPIC -x c - -Wl,-soname,libibverbs.so.1 -o "$scratch/libibverbs.so"
+    link bare.so
+    link rdma.so -Wl,--no-as-needed "$scratch/libibverbs.so"
+    put fabric/verbs.h '#include <infiniband/verbs.h>'
+    put fabric/verbs.c '#include "fabric/verbs.h"'
+    good "built with" check rdma.so yes bare.so
+    good "built without" check bare.so no bare.so
+    bad "found and not used" 'does not need rdma-core' check bare.so yes bare.so
+    bad "needed and not found" 'rdma.so needs rdma-core' check rdma.so no bare.so
+    bad "the bare fabric" 'rdma.so needs rdma-core' check rdma.so yes rdma.so
+    put runtime/peers.c '#include <rdma/rdma_cma.h>'
+    bad "a header elsewhere" 'runtime/peers.c: includes headers of rdma-core' check rdma.so yes bare.so
+}
+
 planted_header() {
     check() { "$here/header.sh" "$scratch/include" "$CC" "${CXX:-g++}"; }
     put include/tiermesh/dsm.h '#include <stddef.h>' '#ifdef __cplusplus' 'extern "C"' '#endif' 'int dsm_node_id(void);'

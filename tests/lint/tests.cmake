@@ -9,7 +9,7 @@ set(lint ${CMAKE_CURRENT_LIST_DIR})
 foreach(name layers length rules words)
     tiermesh_test(NAME lint_${name} COMMAND ${lint}/${name}.sh ${CMAKE_SOURCE_DIR} LABELS lint)
 endforeach()
-foreach(name layers length rules words pure symbols header preload)
+foreach(name layers length rules words pure symbols header preload verbs)
     tiermesh_test(NAME lint_planted_${name} COMMAND ${lint}/planted.sh ${name} LABELS lint
         ENVIRONMENT CC=${CMAKE_C_COMPILER} CXX=${CMAKE_CXX_COMPILER})
 endforeach()
@@ -41,6 +41,14 @@ endif()
 if(TARGET tiermesh-preload)
     tiermesh_test(NAME lint_preload LABELS lint ENVIRONMENT CC=${CMAKE_C_COMPILER}
         COMMAND ${lint}/preload.sh $<TARGET_FILE:tiermesh-preload> ${CMAKE_SOURCE_DIR}/shim/libtiermesh-preload.map)
+endif()
+if(TARGET tiermesh AND TARGET fabric_without_verbs)
+    set(found no)
+    if(VERBS_FOUND)
+        set(found yes)
+    endif()
+    tiermesh_test(NAME lint_verbs LABELS lint COMMAND ${lint}/verbs.sh ${CMAKE_SOURCE_DIR} $<TARGET_FILE:tiermesh>
+        ${found} $<TARGET_FILE:fabric_without_verbs>)
 endif()
 tiermesh_test(NAME lint_config SOURCES config_doc.c USES tm_agent LABELS lint
     ARGS ${CMAKE_SOURCE_DIR}/docs/CONFIG.md)
