@@ -521,8 +521,8 @@ static void loaded_return(struct pager *pager, struct frame_id frame, struct pag
 }
 
 /*
- * Pages that zmem refuses go on to NVMe. When most are refused and the disk takes no more now, they would be taken out of
- * the program's sight and copied back, round after round.
+ * Pages that zmem refuses go on to NVMe. When most are refused and the disk takes no more now, they would be taken out
+ * of the program's sight and copied back, round after round.
  */
 static bool refused_can_go_on(struct pager *pager)
 {
