@@ -378,7 +378,7 @@ int config_check(const struct dsm_config *config)
         return error_set(-ENOMEM, "DDR budget of %lu MiB is larger than this machine's %lu MiB; lower option ddr",
                          config->ddr_bytes >> 20, memory_bytes >> 20);
     if (config_cxl_memory_bytes(config) > memory_bytes)
-        return error_set(-ENOMEM, "CXL memory of %lu MiB is larger than all memory of this machine, %lu MiB; "
+        return error_set(-ENOMEM, "CXL memory of %lu MiB is larger than this machine's %lu MiB; "
                          "lower option cxl", config->cxl_bytes >> 20, memory_bytes >> 20);
     if (config->zmem_bytes > memory_bytes)
         return error_set(-ENOMEM, "zmem of %lu MiB is larger than this machine's %lu MiB; lower option zmem",

@@ -764,9 +764,8 @@ void pager_balance(struct pager *pager)
 uint64_t pager_deadline_ns(const struct pager *pager)
 {
     uint64_t shrink_ns = pager_shrink_deadline_ns(pager);
-    uint64_t stall_ns = pager->stalls_count > 0 ? os_now_ns() + STALL_RETRY_NS : UINT64_MAX;
-
     uint64_t spread_ns = pager_spread_deadline_ns(pager);
+    uint64_t stall_ns = pager->stalls_count > 0 ? os_now_ns() + STALL_RETRY_NS : UINT64_MAX;
 
     if (spread_ns < shrink_ns)
         shrink_ns = spread_ns;
