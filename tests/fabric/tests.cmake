@@ -36,6 +36,8 @@ if(VERBS_FOUND)
     if(EXISTS ${rig} AND TARGET dsmrun AND NOT TIERMESH_SANITIZE)
         tiermesh_test(NAME rig_verbs LABELS rig TIMEOUT 360 SERIAL
             COMMAND ${rig} ${CMAKE_BINARY_DIR} verbs -t 330 -c 1 --rxe)
+        tiermesh_test(NAME rig_verbs_nodes LABELS rig TIMEOUT 360 SERIAL
+            COMMAND ${rig} ${CMAKE_BINARY_DIR} verbs_nodes -t 330 --rxe --nvme 512)
         tiermesh_test(NAME rig_verbs_demo LABELS rig TIMEOUT 240 SERIAL
             COMMAND ${rig} ${CMAKE_BINARY_DIR} verbs_demo -t 200 -n 2 -c 1 --ssh --rxe --nvme 512)
     endif()
