@@ -47,6 +47,7 @@ struct pager_spread {
     uint64_t shut_at_ns; /* 0: far memory is open */
     bool is_gone;        /* and while it is shut: there is no such node */
     bool was_told;       /* the sentence is said once */
+    bool is_hurried;     /* the next round is wanted at once */
     unsigned far_hand;
 };
 
@@ -288,21 +289,29 @@ static uint32_t near_used(const struct pager *pager)
     return pager_frames_used(pager) - pager_far_used(pager);
 }
 
-/* Private extents that the kernel fills by itself are charged whole, as near memory. */
-static void fresh_register(struct pager *pager)
+/*
+ * Private extents that the kernel fills by itself are charged whole, as near memory: those come under management first,
+ * and no page goes far for what may be empty. true: more of them are left, and the next round is soon.
+ */
+static bool fresh_register(struct pager *pager)
 {
     for (int i = 0; i < FRESH_STEP && pager->fresh_count > 0; i++)
         if (pager_private_register_some(pager) != 0)
-            return;
+            return false;
+    return pager->fresh_count > 0;
 }
 
 static void near_make_room(struct pager *pager)
 {
     struct placement_marks marks = placement_marks_of(near_frames(pager));
 
+    pager->spread->is_hurried = false;
     if (near_used(pager) + marks.low <= near_frames(pager))
         return;
-    fresh_register(pager);
+    if (fresh_register(pager)) {
+        pager->spread->is_hurried = true;
+        return;
+    }
     for (int round = 0; round < NEAR_ROUNDS && near_used(pager) + marks.high > near_frames(pager); round++)
         if (send_far(pager, near_used(pager) + marks.high - near_frames(pager)) == 0)
             return;
@@ -487,5 +496,9 @@ void pager_spread_some(struct pager *pager)
 
 uint64_t pager_spread_deadline_ns(const struct pager *pager)
 {
-    return pager->spread != NULL && is_at_work(pager) ? pager->spread->tick_at_ns : UINT64_MAX;
+    if (pager->spread == NULL)
+        return UINT64_MAX;
+    if (pager->spread->is_hurried)
+        return 0;
+    return is_at_work(pager) ? pager->spread->tick_at_ns : UINT64_MAX;
 }

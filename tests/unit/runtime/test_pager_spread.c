@@ -153,6 +153,20 @@ static void tiers_are(struct program *program, uint64_t *ret_near, uint64_t *ret
     *ret_far = pages[TIER_CXL];
 }
 
+/* Pages come near by themselves and are sent far in rounds: soon after the last came, the budget holds. */
+static void near_settles(struct program *program, uint64_t *ret_near, uint64_t *ret_far)
+{
+    uint64_t until_ns = os_now_ns() + UINT64_C(5000000000);
+
+    for (;;) {
+        tiers_are(program, ret_near, ret_far);
+        if (*ret_near <= NEAR_MOST || os_now_ns() >= until_ns)
+            break;
+        pager_fixture_turn(&program->fixture);
+    }
+    assert_in_range(*ret_near, 1, NEAR_MOST);
+}
+
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 static void hot_pages_end_near_and_all_stay_mapped(void **state)
@@ -165,8 +179,7 @@ static void hot_pages_end_near_and_all_stay_mapped(void **state)
     program_open(&program, 0);
     program.pages = PAGES;
     program_play(&program, program_run, 0);
-    tiers_are(&program, &near, &far);
-    assert_in_range(near, 1, NEAR_MOST);
+    near_settles(&program, &near, &far);
     assert_int_equal(near + far, PAGES);
     program.pages = 0;
     program.hot_first = HOT_FIRST - HOT_PAGES;
@@ -179,8 +192,7 @@ static void hot_pages_end_near_and_all_stay_mapped(void **state)
                   HOT_PAGES, stats->moves[DSM_TIER_DDR][DSM_TIER_CXL], stats->moves[DSM_TIER_CXL][DSM_TIER_DDR],
                   stats->soft_faults);
     assert_true(hot_near(&program) > HOT_ENOUGH);
-    tiers_are(&program, &near, &far);
-    assert_true(near <= NEAR_MOST);
+    near_settles(&program, &near, &far);
     program.pages = PAGES;
     program_play(&program, program_check, 0);
     assert_int_equal(stats_hard_faults(stats), 0); /* nothing left memory */
@@ -213,8 +225,7 @@ static void pages_that_do_not_move_are_passed_over(void **state)
         machine.is_stuck[i * 2] = true;
     program.pages = PAGES;
     program_play(&program, program_run, 0);
-    tiers_are(&program, &near, &far);
-    assert_in_range(near, 1, NEAR_MOST);
+    near_settles(&program, &near, &far);
     for (unsigned i = 0; i < DDR_PAGES / 4; i++)
         assert_int_equal(machine.node_of[i * 2], NEAR_NODE);
     pager_fixture_close(&program.fixture);
@@ -231,12 +242,11 @@ static void far_memory_that_vanishes_takes_its_budget_along(void **state)
     machine.is_gone = true;
     program.pages = PAGES;
     program_play(&program, program_run, 0);
-    tiers_are(&program, &near, &far);
+    near_settles(&program, &near, &far);
     pager_budget_pages(program.fixture.pager, budgets);
     assert_int_equal(far, 0);
     assert_int_equal(budgets[TIER_DDR], DDR_PAGES);
     assert_int_equal(budgets[TIER_CXL], 0);
-    assert_true(near <= NEAR_MOST);
     assert_true(pager_stats(program.fixture.pager)->moves[DSM_TIER_DDR][DSM_TIER_NVME] > 0);
     program_play(&program, program_check, 0);
     pager_fixture_close(&program.fixture);
@@ -252,12 +262,11 @@ static void far_memory_that_is_full_keeps_what_it_has(void **state)
     machine.far_max_pages = DDR_PAGES;
     program.pages = PAGES;
     program_play(&program, program_run, 0);
-    tiers_are(&program, &near, &far);
+    near_settles(&program, &near, &far);
     pager_budget_pages(program.fixture.pager, budgets);
     print_message("%lu near, %lu far of %lu\n", near, far, budgets[TIER_CXL]);
     assert_in_range(far, 1, DDR_PAGES);
     assert_in_range(budgets[TIER_CXL], 1, DDR_PAGES);
-    assert_true(near <= NEAR_MOST);
     program_play(&program, program_check, 0);
     pager_fixture_close(&program.fixture);
 }
