@@ -4,11 +4,11 @@
  */
 #include "runtime/machine.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "tiers/classify.h"
 #include "tiers/node_measure.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 int machine_look(const char *root, const char *nodes, struct topology *ret_topology)
@@ -35,96 +35,79 @@ int machine_look(const char *root, const char *nodes, struct topology *ret_topol
 
 /* ---- in words -------------------------------------------------------------------------------------------------- */
 
-struct page_of_text {
-    char *text;
-    size_t size_bytes, used;
-};
-
-__attribute__((format(printf, 2, 3))) static void say(struct page_of_text *page, const char *format, ...)
-{
-    va_list arguments;
-    size_t room = page->size_bytes - page->used;
-    int length;
-
-    va_start(arguments, format);
-    length = vsnprintf(page->text + page->used, room, format, arguments);
-    va_end(arguments);
-    if (length > 0)
-        page->used += (size_t)length < room ? (size_t)length : room - 1;
-}
-
-static void say_speed(struct page_of_text *page, const char *who, struct memory_speed speed)
+static void say_speed(struct text *text, const char *who, struct memory_speed speed)
 {
     if (speed.latency_ns == 0 && speed.bandwidth_mbs == 0)
         return;
-    say(page, ", %s", who);
+    text_add(text, ", %s", who);
     if (speed.latency_ns != 0)
-        say(page, " %lu ns", speed.latency_ns);
+        text_add(text, " %lu ns", speed.latency_ns);
     if (speed.bandwidth_mbs != 0)
-        say(page, " %lu MB/s", speed.bandwidth_mbs);
+        text_add(text, " %lu MB/s", speed.bandwidth_mbs);
 }
 
-static void say_node(struct page_of_text *page, const struct topology_node *node)
+static void say_node(struct text *text, const struct topology_node *node)
 {
-    say(page, "node %u: %s, %lu MiB%s", node->number, memory_kind_name(node->kind), node->memory_bytes >> 20,
-        node->has_processors ? ", processors" : "");
+    text_add(text, "node %u: %s, %lu MiB%s", node->number, memory_kind_name(node->kind), node->memory_bytes >> 20,
+             node->has_processors ? ", processors" : "");
     if (node->kernel_tier != TOPOLOGY_TIER_UNKNOWN)
-        say(page, ", kernel tier %d", node->kernel_tier);
-    say_speed(page, "firmware", node->firmware);
-    say_speed(page, "measured", node->measured);
-    say(page, "\n    why: %s\n", node->reason);
+        text_add(text, ", kernel tier %d", node->kernel_tier);
+    say_speed(text, "firmware", node->firmware);
+    say_speed(text, "measured", node->measured);
+    text_add(text, "\n    why: %s\n", node->reason);
     if (node->doubt[0] != '\0')
-        say(page, "    but: %s\n", node->doubt);
+        text_add(text, "    but: %s\n", node->doubt);
 }
 
-static void say_dax_state(struct page_of_text *page, const struct topology_dax *dax)
+static void say_dax_state(struct text *text, const struct topology_dax *dax)
 {
     switch (dax->state) {
     case DAX_NODE:
-        say(page, "is memory of node %d (kmem): used in place there, not as a device", dax->target_node);
+        text_add(text, "is memory of node %d (kmem): used in place there, not as a device", dax->target_node);
         break;
     case DAX_DEVICE:
         if (dax->may_open)
-            say(page, "is a device: --cxl SIZE:/dev/%s uses it as a store", dax->name);
+            text_add(text, "is a device: --cxl SIZE:/dev/%s uses it as a store", dax->name);
         else if (dax->has_file)
-            say(page, "is a device, but this user may not read and write /dev/%s", dax->name);
+            text_add(text, "is a device, but this user may not read and write /dev/%s", dax->name);
         else
-            say(page, "is a device, but there is no /dev/%s here", dax->name);
+            text_add(text, "is a device, but there is no /dev/%s here", dax->name);
         break;
     case DAX_FREE:
-        say(page, "has no driver: daxctl reconfigure-device -m system-ram %s (or -m devdax) gives it one", dax->name);
+        text_add(text, "has no driver: daxctl reconfigure-device -m system-ram %s (or -m devdax) gives it one",
+                 dax->name);
         break;
     }
 }
 
-static void say_dax(struct page_of_text *page, const struct topology_dax *dax)
+static void say_dax(struct text *text, const struct topology_dax *dax)
 {
-    say(page, "%s: %s, %lu MiB", dax->name, dax_origin_name(dax->origin), dax->size_bytes >> 20);
+    text_add(text, "%s: %s, %lu MiB", dax->name, dax_origin_name(dax->origin), dax->size_bytes >> 20);
     if (dax->align_bytes != 0)
-        say(page, ", in steps of %lu KiB", dax->align_bytes >> 10);
-    say(page, "\n    ");
-    say_dax_state(page, dax);
-    say(page, "\n");
+        text_add(text, ", in steps of %lu KiB", dax->align_bytes >> 10);
+    text_add(text, "\n    ");
+    say_dax_state(text, dax);
+    text_add(text, "\n");
 }
 
 size_t machine_describe(const struct topology *topology, char *text, size_t size_bytes)
 {
-    struct page_of_text page = {text, size_bytes, 0};
+    struct text page = {text, size_bytes, 0};
 
     for (unsigned i = 0; i < topology->nodes_count; i++)
         say_node(&page, &topology->nodes[i]);
     for (unsigned i = 0; i < topology->dax_count; i++)
         say_dax(&page, &topology->dax[i]);
     if (topology->dax_count == 0)
-        say(&page, "no dax device\n");
+        text_add(&page, "no dax device\n");
     if (topology->kernel_tiers == 0)
-        say(&page, "the kernel tells of no memory tiers\n");
+        text_add(&page, "the kernel tells of no memory tiers\n");
     else if (topology->kernel_tiers == 1 && topology->nodes_count > 1)
-        say(&page, "the kernel has all nodes in one memory tier, which tells nothing\n");
+        text_add(&page, "the kernel has all nodes in one memory tier, which tells nothing\n");
     if (topology->malformed_count > 0)
-        say(&page, "%u files could not be understood, the first is %s\n", topology->malformed_count,
-            topology->malformed);
+        text_add(&page, "%u files could not be understood, the first is %s\n", topology->malformed_count,
+                 topology->malformed);
     if (topology->left_out > 0)
-        say(&page, "%u more nodes or devices are left out\n", topology->left_out);
+        text_add(&page, "%u more nodes or devices are left out\n", topology->left_out);
     return page.used;
 }

@@ -7,32 +7,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/text.h"
 #include "runtime/node.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-struct text {
-    char *bytes;
-    size_t used, size;
-};
-
-static void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void text_add(struct text *text, const char *format, ...)
-{
-    va_list arguments;
-    int count;
-
-    va_start(arguments, format);
-    count = vsnprintf(text->bytes + text->used, text->size - text->used, format, arguments);
-    va_end(arguments);
-    text->used += count < 0 ? 0 : (size_t)count;
-    if (text->used >= text->size)
-        text->used = text->size - 1;
-}
 
 static void text_peer(struct text *text, const struct node *node, unsigned index)
 {
@@ -61,11 +41,11 @@ static void text_peer(struct text *text, const struct node *node, unsigned index
 
 void topology_tell(struct node *node)
 {
-    struct text text = {.size = TOPOLOGY_BYTES_MAX};
+    struct text text = {.size_bytes = TOPOLOGY_BYTES_MAX};
     char host[64] = "";
     void *memory;
 
-    if (node->nodes_count < 2 || os_pages_map(text.size, &memory) != 0)
+    if (node->nodes_count < 2 || os_pages_map(text.size_bytes, &memory) != 0)
         return;
     text.bytes = memory;
     gethostname(host, sizeof(host) - 1);
@@ -76,7 +56,7 @@ void topology_tell(struct node *node)
             text_peer(&text, node, i);
     if (topology_file_write(text.bytes, text.used) != 0)
         log_info("dsmctl topology will not know this node: %s", error_text());
-    os_pages_unmap(memory, text.size);
+    os_pages_unmap(memory, text.size_bytes);
 }
 
 void topology_forget(void)

@@ -6,19 +6,14 @@
  */
 #include "tools/summary.h"
 #include "base/error.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
 #include <unistd.h>
-
-struct text {
-    char *bytes;
-    size_t used;
-};
 
 static const char *const sources[DSM_SOURCES] = {
     [DSM_FROM_ZERO] = "new pages", [DSM_FROM_DDR] = "ddr",   [DSM_FROM_CXL] = "cxl",
@@ -27,19 +22,6 @@ static const char *const sources[DSM_SOURCES] = {
 };
 
 static const char *const predictors[PREFETCH_PREDICTORS] = {"streams", "temporal", "signature", "hints", "around"};
-
-__attribute__((format(printf, 2, 3))) static void add(struct text *text, const char *format, ...)
-{
-    size_t left = SUMMARY_BYTES - text->used;
-    va_list arguments;
-    int length;
-
-    va_start(arguments, format);
-    length = vsnprintf(text->bytes + text->used, left, format, arguments);
-    va_end(arguments);
-    if (length > 0)
-        text->used += (size_t)length < left ? (size_t)length : left - 1;
-}
 
 static void add_size(struct text *text, uint64_t size_bytes)
 {
@@ -51,7 +33,7 @@ static void add_size(struct text *text, uint64_t size_bytes)
         size /= 1024;
         unit++;
     }
-    add(text, unit == 0 || size >= 100 ? "%.0f %s" : "%.1f %s", size, units[unit]);
+    text_add(text, unit == 0 || size >= 100 ? "%.0f %s" : "%.1f %s", size, units[unit]);
 }
 
 static void add_pages(struct text *text, uint64_t pages)
@@ -62,13 +44,13 @@ static void add_pages(struct text *text, uint64_t pages)
 static void add_time(struct text *text, uint64_t time_ns)
 {
     if (time_ns < 10000)
-        add(text, "%.1f us", (double)time_ns / 1e3);
+        text_add(text, "%.1f us", (double)time_ns / 1e3);
     else if (time_ns < 1000000)
-        add(text, "%.0f us", (double)time_ns / 1e3);
+        text_add(text, "%.0f us", (double)time_ns / 1e3);
     else if (time_ns < 1000000000)
-        add(text, "%.1f ms", (double)time_ns / 1e6);
+        text_add(text, "%.1f ms", (double)time_ns / 1e6);
     else
-        add(text, "%.1f s", (double)time_ns / 1e9);
+        text_add(text, "%.1f s", (double)time_ns / 1e9);
 }
 
 /* ---- the lines --------------------------------------------------------------------------------------------------- */
@@ -77,38 +59,38 @@ static void add_head(struct text *text, const struct broker_process *process, co
 {
     const struct account_stats *stats = &process->stats;
 
-    add(text, "%s%s (process %d): ", prefix, process->name, process->pid);
+    text_add(text, "%s%s (process %d): ", prefix, process->name, process->pid);
     if (stats->written_ns == 0) {
-        add(text, "%s\n", process->is_ended != 0 ? "ended before anything was managed" : "nothing is managed yet");
+        text_add(text, "%s\n", process->is_ended != 0 ? "ended before anything was managed" : "nothing is managed yet");
         return;
     }
     add_size(text, stats->managed_bytes);
-    add(text, " managed");
+    text_add(text, " managed");
     if (stats->kept_bytes > 0) {
-        add(text, " (");
+        text_add(text, " (");
         add_size(text, stats->kept_bytes);
-        add(text, " of it kept in memory)");
+        text_add(text, " of it kept in memory)");
     }
-    add(text, ", for ");
+    text_add(text, ", for ");
     add_time(text, stats->written_ns - stats->start_ns);
-    add(text, process->is_ended != 0 ? ", ended\n" : "\n");
+    text_add(text, process->is_ended != 0 ? ", ended\n" : "\n");
 }
 
 static void add_tiers(struct text *text, const struct account_stats *stats, const char *prefix)
 {
     const char *comma = "";
 
-    add(text, "%s  lies in     ", prefix);
+    text_add(text, "%s  lies in     ", prefix);
     for (int i = 0; i < DSM_TIERS; i++) {
         if (stats->tier_budget_pages[i] == 0 && stats->tier_pages[i] == 0)
             continue;
-        add(text, "%s%s ", comma, broker_tier_name((enum dsm_tier)i));
+        text_add(text, "%s%s ", comma, broker_tier_name((enum dsm_tier)i));
         add_pages(text, stats->tier_pages[i]);
-        add(text, " of ");
+        text_add(text, " of ");
         add_pages(text, stats->tier_budget_pages[i]);
         comma = ", ";
     }
-    add(text, "\n");
+    text_add(text, "\n");
 }
 
 static uint64_t evicted_pages(const struct account_stats *stats)
@@ -122,21 +104,21 @@ static uint64_t evicted_pages(const struct account_stats *stats)
 
 static void add_evictions(struct text *text, const struct account_stats *stats, const char *prefix)
 {
-    add(text, "%s  evicted     ", prefix);
+    text_add(text, "%s  evicted     ", prefix);
     add_pages(text, evicted_pages(stats));
     for (int from = 0; from < DSM_TIERS; from++) {
         for (int to = from + 1; to < DSM_TIERS; to++) {
             if (stats->pager.moves[from][to] == 0)
                 continue;
-            add(text, ", %s to %s ", broker_tier_name((enum dsm_tier)from), broker_tier_name((enum dsm_tier)to));
+            text_add(text, ", %s to %s ", broker_tier_name((enum dsm_tier)from), broker_tier_name((enum dsm_tier)to));
             add_pages(text, stats->pager.moves[from][to]);
         }
     }
     if (stats->pager.dropped_pages > 0) {
-        add(text, ", unchanged ones ");
+        text_add(text, ", unchanged ones ");
         add_pages(text, stats->pager.dropped_pages);
     }
-    add(text, "\n");
+    text_add(text, "\n");
 }
 
 static void add_faults(struct text *text, const struct account_stats *stats, const char *prefix)
@@ -146,13 +128,13 @@ static void add_faults(struct text *text, const struct account_stats *stats, con
 
         if (faults->count == 0)
             continue;
-        add(text, "%s  faults      %-11s %10llu   p50 ", prefix, sources[i], (unsigned long long)faults->count);
+        text_add(text, "%s  faults      %-11s %10llu   p50 ", prefix, sources[i], (unsigned long long)faults->count);
         add_time(text, histogram_permille(faults, 500));
-        add(text, ", p99 ");
+        text_add(text, ", p99 ");
         add_time(text, histogram_permille(faults, 990));
-        add(text, ", longest ");
+        text_add(text, ", longest ");
         add_time(text, faults->max_ns);
-        add(text, "\n");
+        text_add(text, "\n");
     }
 }
 
@@ -161,7 +143,7 @@ static void add_share(struct text *text, const char *what, uint64_t part_ns, uin
     double percent = 100.0 * (double)part_ns / (double)whole_ns;
 
     if (percent >= 0.5)
-        add(text, ", %.0f %% %s", percent, what);
+        text_add(text, ", %.0f %% %s", percent, what);
 }
 
 /* What the slowdown came from. */
@@ -173,16 +155,16 @@ static void add_waits(struct text *text, const struct account_stats *stats, cons
         whole_ns += stats->pager.faults[i].sum_ns;
     if (whole_ns == 0)
         return;
-    add(text, "%s  waited      ", prefix);
+    text_add(text, "%s  waited      ", prefix);
     add_time(text, whole_ns);
-    add(text, " in all threads");
+    text_add(text, " in all threads");
     for (int i = 0; i < DSM_SOURCES; i++)
         add_share(text, sources[i], stats->pager.faults[i].sum_ns, whole_ns);
     if (stats->pager.stalled_ns > whole_ns / 200) {
-        add(text, "; of it for room in DDR ");
+        text_add(text, "; of it for room in DDR ");
         add_time(text, stats->pager.stalled_ns);
     }
-    add(text, "\n");
+    text_add(text, "\n");
 }
 
 static double percent_of(uint64_t part, uint64_t whole)
@@ -196,24 +178,24 @@ static void add_ahead(struct text *text, const struct account_stats *stats, cons
     const struct stats *pager = &stats->pager;
     const char *comma = "";
 
-    add(text, "%s  read ahead  ", prefix);
+    text_add(text, "%s  read ahead  ", prefix);
     add_pages(text, pager->prefetched_pages);
-    add(text, ", %.0f %% of it used, %.0f %% too late; spared %.0f %% of the faults\n",
-        percent_of(pager->prefetch_hits, pager->prefetch_hits + pager->prefetch_unused),
-        percent_of(stats->prefetch.late, pager->prefetch_hits),
-        percent_of(pager->prefetch_hits, pager->prefetch_hits + stats_hard_faults(pager)));
-    add(text, "%s  predicted   ", prefix);
+    text_add(text, ", %.0f %% of it used, %.0f %% too late; spared %.0f %% of the faults\n",
+             percent_of(pager->prefetch_hits, pager->prefetch_hits + pager->prefetch_unused),
+             percent_of(stats->prefetch.late, pager->prefetch_hits),
+             percent_of(pager->prefetch_hits, pager->prefetch_hits + stats_hard_faults(pager)));
+    text_add(text, "%s  predicted   ", prefix);
     for (int i = 0; i < PREFETCH_PREDICTORS; i++) {
         uint64_t used = stats->prefetch.used_by[i];
 
         if (stats->prefetch.issued_by[i] == 0)
             continue;
-        add(text, "%s%s ", comma, predictors[i]);
+        text_add(text, "%s%s ", comma, predictors[i]);
         add_pages(text, stats->prefetch.issued_by[i]);
-        add(text, " (%.0f %% used)", percent_of(used, used + stats->prefetch.wasted_by[i]));
+        text_add(text, " (%.0f %% used)", percent_of(used, used + stats->prefetch.wasted_by[i]));
         comma = ", ";
     }
-    add(text, "\n");
+    text_add(text, "\n");
 }
 
 /* The names come from another process: they may not even end. */
@@ -221,11 +203,11 @@ static void add_policy(struct text *text, const struct account_stats *stats, con
 {
     const int most = DSM_POLICY_BYTES;
 
-    add(text, "%s  policy      %.*s", prefix, most, stats->policy);
+    text_add(text, "%s  policy      %.*s", prefix, most, stats->policy);
     if (stats->policy_choice[0] != '\0')
-        add(text, " (%.*s now)", most, stats->policy_choice);
-    add(text, "; %llu pages back from limbo, %llu from below\n", (unsigned long long)stats->pager.soft_faults,
-        (unsigned long long)stats_hard_faults(&stats->pager));
+        text_add(text, " (%.*s now)", most, stats->policy_choice);
+    text_add(text, "; %llu pages back from limbo, %llu from below\n", (unsigned long long)stats->pager.soft_faults,
+             (unsigned long long)stats_hard_faults(&stats->pager));
 }
 
 static void add_rest(struct text *text, const struct account_stats *stats, const char *prefix)
@@ -234,19 +216,19 @@ static void add_rest(struct text *text, const struct account_stats *stats, const
         add_ahead(text, stats, prefix);
     if (stats->policy[0] != '\0')
         add_policy(text, stats, prefix);
-    add(text, "%s  tables      ", prefix);
+    text_add(text, "%s  tables      ", prefix);
     add_size(text, stats->metadata_bytes);
     if (stats->limit_changes > 0)
-        add(text, "; budgets changed %llu times", (unsigned long long)stats->limit_changes);
-    add(text, "\n");
+        text_add(text, "; budgets changed %llu times", (unsigned long long)stats->limit_changes);
+    text_add(text, "\n");
     if (stats->pager.poisoned_pages > 0)
-        add(text, "%s  LOST        %llu pages could not be brought back; the log says why\n", prefix,
-            (unsigned long long)stats->pager.poisoned_pages);
+        text_add(text, "%s  LOST        %llu pages could not be brought back; the log says why\n", prefix,
+                 (unsigned long long)stats->pager.poisoned_pages);
 }
 
 size_t summary_format(const struct broker_process *process, const char *prefix, char bytes[SUMMARY_BYTES])
 {
-    struct text text = {.bytes = bytes};
+    struct text text = {.bytes = bytes, .size_bytes = SUMMARY_BYTES};
 
     bytes[0] = '\0';
     add_head(&text, process, prefix);
