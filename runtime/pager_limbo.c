@@ -28,10 +28,16 @@ uint32_t pager_limbo_place(struct pager *pager, struct page_id page)
     return page_where(entry) == WHERE_LIMBO ? pager->notes[entry->place].limbo - 1 : PAGER_LIMBO_NONE;
 }
 
+/* As many as there were at first; the last may be given up later. */
+static uint32_t places_reserved(const struct pager *pager)
+{
+    return pager->table_frames / LIMBO_SHARE + PAGER_BATCH;
+}
+
 /* Without an area there is no limbo, and all else works. */
 int pager_limbo_create(struct pager *pager)
 {
-    uint32_t places = pager->table_frames / LIMBO_SHARE + PAGER_BATCH;
+    uint32_t places = places_reserved(pager);
     void *memory;
     int error;
 
@@ -49,7 +55,7 @@ int pager_limbo_create(struct pager *pager)
 
 void pager_limbo_destroy(struct pager *pager)
 {
-    os_pages_unmap(pager->limbo_taken, pager->table_frames / LIMBO_SHARE + PAGER_BATCH);
+    os_pages_unmap(pager->limbo_taken, places_reserved(pager));
 }
 
 /* Consecutive free places, `wanted` at most. More are in play than a policy fills: the ring seldom meets a used one. */
