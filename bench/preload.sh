@@ -36,7 +36,7 @@ read -r -a rows <<<"$* ${ROWS:-}"
 # Sizes: MiB of the limit, of a set that is twice that; rounds and seconds of each.
 limit=256 rounds=${ROUNDS:-5} seconds=3
 [ "$quick" = 0 ] || limit=16 rounds=1 seconds=0.2
-set_mib=$((limit * 2)) zmem_share=30%
+set_mib=$((limit * 2)) zmem_share=70%
 sort_lines=$((quick ? 100000 : 2500000)) sqlite_records=$((quick ? 20000 : 700000))
 numpy_count=$((quick ? 1 << 18 : 1 << 24)) redis_keys=$((quick ? 10000 : 300000))
 source "$bench/programs.sh"

@@ -42,6 +42,7 @@ BUILD_ASSERT(sizeof(struct page_entry) == 16);
 #define WORD_POISONED 0x20u
 #define WORD_CLEAN 0x40u     /* in memory, and a slot on NVMe still has the same bytes: mapped read-only */
 #define WORD_REVOKING 0x80u  /* the protocol waits for the pins to end: no new ones */
+#define WORD_LATE 0x100u     /* among the latest that zmem had no room for (pager_share.c) */
 #define WORD_WRITABLE 0x200u /* the mapping allows stores */
 #define WORD_CLAIMED 0x400u  /* being evicted at this moment: no new pins */
 #define WORD_PIN 0x10000u

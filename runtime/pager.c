@@ -630,6 +630,8 @@ int pager_create(const struct pager_config *config, struct pager **ret_pager)
         error = pager_limbo_create(pager);
     if (error == 0)
         error = pager_spread_create(pager);
+    if (error == 0)
+        pager_share_apply(pager);
     if (error != 0) {
         pager_destroy(pager);
         return error;

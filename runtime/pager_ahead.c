@@ -152,6 +152,8 @@ void pager_ahead_forgotten(struct pager *pager, struct frame_id frame)
 
 void pager_soft_hit(struct pager *pager, struct frame_id frame)
 {
+    if (pager->notes[frame.index].ahead != AHEAD_SEEN && pager->notes[frame.index].sample == 0)
+        pager_share_touched(pager, frame);
     pager_ahead_forgotten(pager, frame);
     pager->stats.soft_faults++;
     if (pager->notes[frame.index].sample != 0)

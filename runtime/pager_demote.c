@@ -39,6 +39,8 @@ static void demotion_done(struct tier_transfer *transfer, int result)
         }
         pager_slot_put(pager, demotion->from, demotion->slots[i]);
         pager_slot_set(pager, pager_entry(pager, demotion->pages[i]), TIER_NVME, to.index);
+        if (demotion->from == TIER_ZMEM)
+            pager_share_left(pager, demotion->pages[i], pager_entry(pager, demotion->pages[i]));
         pager->stats.moves[demotion->from][DSM_TIER_NVME]++;
     }
     tier_buffers_put(pager->buffers, transfer->memory, transfer->pages_count);

@@ -58,6 +58,7 @@ static void shared_unmap(struct pager *pager, const struct frame_id *frames, uns
 
         page_set_where(entry, WHERE_LIMBO, frames[i].index);
         page_word_change(entry, WORD_WRITABLE, 0);
+        pager_share_entered(pager, frames[i]);
         frames_push_tail(pager->frames, frames[i], FRAME_LIMBO);
     }
     if (mmu_zap(pager->mmu, frame_page(pager, frames[0]), count) != 0)
@@ -182,6 +183,7 @@ static void clean_left(struct pager *pager, struct page_id page)
     pager_frame_left(pager, entry);
     pager_slot_set(pager, entry, TIER_NVME, slot);
     page_word_change(entry, WORD_CLEAN | WORD_WRITABLE, 0);
+    pager_share_left(pager, page, entry);
     pager->stats.dropped_pages++;
 }
 
@@ -328,9 +330,10 @@ static void page_left(struct pager *pager, struct page_id page, enum tier_kind t
 {
     struct page_entry *entry = pager_entry(pager, page);
 
+    pager_forget_clean_slot(pager, entry);
     pager_frame_left(pager, entry);
     pager_slot_set(pager, entry, tier, slot);
-    page_word_change(entry, WORD_WRITABLE | WORD_CLEAN, 0);
+    page_word_change(entry, WORD_WRITABLE, 0);
     pager->stats.moves[DSM_TIER_DDR][tier]++;
 }
 
@@ -368,6 +371,7 @@ static void eviction_done(struct tier_transfer *transfer, int result)
         } else if (still_leaving(pager, eviction, i)) {
             left[left_count++] = eviction->pages[i];
             page_left(pager, eviction->pages[i], TIER_NVME, slot);
+            pager_share_left(pager, eviction->pages[i], pager_entry(pager, eviction->pages[i]));
         } else {
             tier_put(nvme, (struct tier_slot){slot});
         }
@@ -475,6 +479,11 @@ static unsigned loaded_compress(struct pager *pager, struct eviction *loaded, ch
             stored[stored_count++] = loaded->pages[i];
             continue;
         }
+        if (page_has(pager_entry(pager, loaded->pages[i]), WORD_CLEAN)) { /* NVMe has it still */
+            clean_left(pager, loaded->pages[i]);
+            stored[stored_count++] = loaded->pages[i];
+            continue;
+        }
         if (kept < i)
             memcpy(memory + (size_t)kept * PAGE_BYTES, bytes, PAGE_BYTES);
         loaded->frames[kept] = loaded->frames[i];
@@ -579,6 +588,13 @@ static bool claim(struct pager *pager, struct frame_id frame, struct page_entry 
     return !(is_shared && pager->shared_is_shut) && page_claim(entry, is_in_limbo ? WHERE_LIMBO : WHERE_MAPPED);
 }
 
+/* A page that was read from NVMe and not written since: used later than those in zmem, if it compresses. */
+static bool clean_goes_up(const struct pager *pager, const struct placement_question *room)
+{
+    return pager_share_is_open(pager) && pager->refused_share < REFUSED_MOST &&
+           placement_target(pager->placement, room) == TIER_ZMEM;
+}
+
 /* Sorts the pages: clean ones, those to be copied to one target, and those whose copy elsewhere will do (gone now). */
 static unsigned round_sort(struct pager *pager, const struct placement_question *room, const struct frame_id *frames,
                            unsigned count, struct batch *clean, struct batch *batch, int *ret_target)
@@ -596,7 +612,7 @@ static unsigned round_sort(struct pager *pager, const struct placement_question 
             continue;
         }
         ASSERT(entry->place == frames[i].index);
-        if (page_has(entry, WORD_CLEAN)) {
+        if (page_has(entry, WORD_CLEAN) && !clean_goes_up(pager, room)) {
             clean->frames[clean->count++] = frames[i];
             continue;
         }
@@ -735,21 +751,29 @@ static void waiters_retry(struct pager *pager)
     }
 }
 
+static void rounds_run(struct pager *pager)
+{
+    uint64_t start_ns = os_now_ns();
+
+    for (int round = 0; round < 2 && pager_frames_used(pager) + pager->marks.high > pager->wanted_frames; round++) {
+        unsigned gone = pager_evict_some(pager, PAGER_BATCH);
+
+        if (gone == 0)
+            break;
+        pager->has_evicted = true;
+        pager->share.evicted_pages += gone;
+    }
+    pager->share.evict_ns += os_now_ns() - start_ns;
+}
+
 void pager_balance(struct pager *pager)
 {
-    uint32_t used = pager_frames_used(pager);
-
     pager->has_evicted = false;
-    if (used + pager->marks.low > pager->wanted_frames) {
-        for (int round = 0; round < 2 && used + pager->marks.high > pager->wanted_frames; round++) {
-            if (pager_evict_some(pager, PAGER_BATCH) == 0)
-                break;
-            pager->has_evicted = true;
-            used = pager_frames_used(pager);
-        }
-    }
+    if (pager_frames_used(pager) + pager->marks.low > pager->wanted_frames)
+        rounds_run(pager);
     pager_spread_some(pager);
     pager_compressed_follow(pager);
+    pager_share_follow(pager);
     if (pager->is_shrinking)
         pager_budget_follow(pager);
     pager_demote_some(pager);

@@ -665,6 +665,8 @@ bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_
         return false;
     }
     if (where == WHERE_NVME) {
+        if (fault != NULL && fault->thread != 0)
+            pager_share_read(pager, entry);
         pager_fill_start(pager, page, fault);
         return false;
     }

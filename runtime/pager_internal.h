@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/os.h"
+#include "tiers/share.h"
 
 #define PAGER_ATOMICS_MAX 4096 /* one a page in service at this home */
 #define PAGER_FRESH_MAX (1U << 20) /* further private extents are registered at once */
@@ -20,6 +21,7 @@ struct frame_note {
     uint8_t eviction;    /* index + 1 while LEAVING */
     uint8_t ahead;       /* enum ahead */
     uint16_t sample;     /* entry + 1 of pager_spread.c, which unmapped the page and waits for a touch; 0: none */
+    uint32_t entered;    /* limbo: how many had done so by then */
 };
 
 /* Of a page in memory: nobody has asked for it yet. */
@@ -106,6 +108,21 @@ struct need {
 };
 #define PAGER_NEEDS_MAX 16
 
+/* How much of the DDR budget zmem may take, and what was seen since that was decided (pager_share.c). */
+#define PAGER_LATE_MAX 4096u
+struct share {
+    uint32_t frames; /* 0: not decided yet */
+    uint32_t entered;
+    uint64_t late_hits, cold_hits;
+    uint64_t evicted_pages, evict_ns;
+    uint64_t stored_pages, stored_frames; /* of zmem, when it last had some */
+    struct share_mean {
+        uint64_t count, sum_ns, mean_ns;
+    } means[2];
+    struct page_id late[PAGER_LATE_MAX]; /* a ring */
+    unsigned late_first, late_count;
+};
+
 /* Rights that go down as soon as the page's pins end. */
 struct revoke {
     struct page_id page;
@@ -173,6 +190,7 @@ struct pager {
     struct prefetch *prefetch;
     struct prefetch_config prefetching; /* as it was created; the mmu may be closed before the pager */
     uint32_t unused_frames; /* of pages that were brought ahead and not touched, as far as touches are seen */
+    struct share share;
     struct need needs[PAGER_NEEDS_MAX]; /* a ring */
     unsigned needs_first, needs_count;
     struct stats stats;
@@ -256,10 +274,24 @@ bool pager_guess_writes(struct pager *pager, struct page_id page); /* pages brou
 uint32_t pager_compressed_frames(const struct pager *pager); /* of the DDR budget, that zmem has taken */
 void pager_compressed_follow(struct pager *pager);
 bool pager_compressed_must_leave(const struct pager *pager);
+void pager_share_apply(struct pager *pager); /* zmem may take pager_share_frames() from now on */
 void pager_budget_init(struct pager *pager);
 void pager_budget_follow(struct pager *pager);
 void pager_far_set(struct pager *pager, uint32_t frames); /* so many may lie in far memory from now on */
 uint64_t pager_shrink_deadline_ns(const struct pager *pager);
+
+/* pager_share.c: each does nothing where zmem is not inside DDR. */
+#define PAGER_SHARE_MIN_FRAMES 256u /* the smallest zmem that can be opened */
+uint32_t pager_share_frames(const struct pager *pager); /* what zmem may take now */
+void pager_share_follow(struct pager *pager);
+bool pager_share_is_open(const struct pager *pager); /* zmem has a part that is worth having */
+bool pager_share_passes_by(const struct pager *pager); /* it has not, and the disk has room */
+/* The page has left for the disk; it was read from there because of a fault. */
+void pager_share_left(struct pager *pager, struct page_id page, struct page_entry *entry);
+void pager_share_read(struct pager *pager, struct page_entry *entry);
+/* A mapped page came into limbo; it was touched there. */
+void pager_share_entered(struct pager *pager, struct frame_id frame);
+void pager_share_touched(struct pager *pager, struct frame_id frame);
 
 /* pager_evict.c */
 unsigned pager_evict_some(struct pager *pager, unsigned wanted);

@@ -105,6 +105,7 @@ static void page_entered(struct pager *pager, struct frame_id frame, uint32_t pl
     pager->notes[frame.index].limbo = place + 1;
     page_set_where(entry, WHERE_LIMBO, frame.index);
     page_word_change(entry, WORD_WRITABLE, 0);
+    pager_share_entered(pager, frame);
     frames_push_tail(pager->frames, frame, FRAME_LIMBO);
 }
 

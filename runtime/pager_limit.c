@@ -99,6 +99,19 @@ static int store_resize(struct pager *pager, enum tier_kind tier, uint64_t bytes
     return error;
 }
 
+void pager_share_apply(struct pager *pager)
+{
+    if (is_inside_ddr(pager, TIER_ZMEM) &&
+        store_resize(pager, TIER_ZMEM, (uint64_t)pager_share_frames(pager) * PAGE_BYTES) != 0)
+        log_warn("zmem inside the DDR budget stays as large as it was: %s", error_text());
+}
+
+/* Can zmem have its part of such a budget? It must: one that stays larger leaves no room for pages in place. */
+static int share_fits(struct pager *pager, uint64_t bytes)
+{
+    return store_resize(pager, TIER_ZMEM, bytes / 100 * pager->config.zmem_percent);
+}
+
 /* ---- DDR ------------------------------------------------------------------------------------------------------- */
 
 /* Something leaves, or is being written and will have left. */
@@ -154,10 +167,11 @@ static int ddr_limit(struct pager *pager, uint64_t bytes)
         return error_set(-EINVAL, "a DDR budget of %lu MiB is too large; this process can have %lu MiB", bytes >> 20,
                          max_bytes >> 20);
     if (is_inside_ddr(pager, TIER_ZMEM))
-        error = store_resize(pager, TIER_ZMEM, bytes / 100 * pager->config.zmem_percent);
+        error = share_fits(pager, bytes);
     if (error != 0)
         return error_set(error, "zmem inside a DDR budget of %lu MiB: %s", bytes >> 20, strerror(-error));
     wanted_set(pager, (uint32_t)(bytes / PAGE_BYTES) + pager->far_frames);
+    pager_share_apply(pager);
     return 0;
 }
 
@@ -211,8 +225,10 @@ static int store_limit(struct pager *pager, enum tier_kind tier, uint64_t bytes)
                          tier_name(store), bytes >> 20, counters.slots_used >> (20 - PAGE_SHIFT),
                          room >> (20 - PAGE_SHIFT));
     error = store_resize(pager, tier, bytes);
-    if (error == 0 && is_inside_ddr(pager, tier))
+    if (error == 0 && is_inside_ddr(pager, tier)) {
         pager->config.zmem_percent = (uint32_t)((bytes + bytes_of_percent - 1) / bytes_of_percent);
+        pager_share_apply(pager);
+    }
     return error;
 }
 

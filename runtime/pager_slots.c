@@ -80,6 +80,8 @@ void pager_room(const struct pager *pager, struct placement_question *question)
         question->slots_max[i] = counters.slots_max;
         question->slots_free[i] = tier_slots_free(pager->config.tiers[i]);
     }
+    if (pager_share_passes_by(pager))
+        question->slots_free[TIER_ZMEM] = 0;
 }
 
 /* Above what placement keeps free: else nothing would ever move on from there. */

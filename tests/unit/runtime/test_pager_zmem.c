@@ -138,12 +138,91 @@ static void test_refused_pages_wait_for_the_disk_where_they_are(void **state)
     pager_fixture_close(&fixture);
 }
 
+/* ---- how much of DDR it gets ------------------------------------------------------------------------------------- */
+
+#define TOUCHES 60000
+
+struct walk {
+    struct pager_fixture *fixture;
+    size_t pages_count; /* the first ones, in no order */
+    _Atomic(bool) is_done;
+};
+
+__attribute__((no_sanitize("thread"))) static void *walk_run(void *argument)
+{
+    struct walk *walk = argument;
+    struct random random = {.state = 1};
+
+    for (int i = 0; i < TOUCHES; i++) {
+        size_t page = random_next(&random) % walk->pages_count;
+        uint8_t *bytes = pager_fixture_page(walk->fixture, page);
+        uint8_t expected[PAGE_BYTES];
+
+        bytes_make(expected, page, false);
+        ASSERT(memcmp(bytes, expected, PAGE_BYTES) == 0);
+        bytes[0] = expected[0];
+    }
+    atomic_store(&walk->is_done, true);
+    return NULL;
+}
+
+static uint64_t share_pages(struct pager_fixture *fixture)
+{
+    uint64_t pages[TIERS];
+
+    pager_budget_pages(fixture->pager, pages);
+    return pages[TIER_ZMEM];
+}
+
+/* Fills all pages, then touches the first ones at random. Returns zmem's share before and after. */
+static void share_after_walk(size_t pages_count, uint64_t *ret_before, uint64_t *ret_after)
+{
+    struct pager_fixture fixture;
+    struct walk walk = {.fixture = &fixture, .pages_count = pages_count};
+
+    zmem_open(&fixture, 8 * MIB, 70);
+    *ret_before = share_pages(&fixture);
+    if (!fixture.features.has_move) {
+        pager_fixture_close(&fixture);
+        skip();
+    }
+    job_do(&fixture, false, false);
+    pager_fixture_run(&fixture, walk_run, &walk, &walk.is_done);
+    *ret_after = share_pages(&fixture);
+    job_do(&fixture, false, true);
+    pager_fixture_close(&fixture);
+}
+
+/* All pages are touched, most of them lie on the disk: the more of them are in zmem, the better. */
+static void test_zmem_grows_where_pages_come_back(void **state)
+{
+    uint64_t before;
+    uint64_t after;
+
+    (void)state;
+    share_after_walk(PAGES, &before, &after);
+    assert_true(after > before + before / 2);
+}
+
+/* What is touched fits into DDR if zmem leaves it alone. */
+static void test_zmem_gives_way_to_pages_in_use(void **state)
+{
+    uint64_t before;
+    uint64_t after;
+
+    (void)state;
+    share_after_walk((7 * MIB) >> PAGE_SHIFT, &before, &after);
+    assert_true(after < before - before / 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_compressed_pages_count_inside_ddr),
         cmocka_unit_test(test_zmem_follows_the_budget_of_ddr),
         cmocka_unit_test(test_refused_pages_wait_for_the_disk_where_they_are),
+        cmocka_unit_test(test_zmem_grows_where_pages_come_back),
+        cmocka_unit_test(test_zmem_gives_way_to_pages_in_use),
     };
 
     require_userfaultfd();
