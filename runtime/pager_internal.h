@@ -112,6 +112,7 @@ struct need {
 #define PAGER_LATE_MAX 4096u
 struct share {
     uint32_t frames; /* 0: not decided yet */
+    uint32_t applied_frames;
     uint32_t entered;
     uint64_t late_hits, cold_hits;
     uint64_t evicted_pages, evict_ns;
@@ -285,7 +286,7 @@ uint64_t pager_shrink_deadline_ns(const struct pager *pager);
 uint32_t pager_share_frames(const struct pager *pager); /* what zmem may take now */
 void pager_share_follow(struct pager *pager);
 bool pager_share_is_open(const struct pager *pager); /* zmem has a part that is worth having */
-bool pager_share_passes_by(const struct pager *pager); /* it has not, and the disk has room */
+bool pager_share_passes_by(const struct pager *pager); /* it has not */
 /* The page has left for the disk; it was read from there because of a fault. */
 void pager_share_left(struct pager *pager, struct page_id page, struct page_entry *entry);
 void pager_share_read(struct pager *pager, struct page_entry *entry);

@@ -101,8 +101,9 @@ static int store_resize(struct pager *pager, enum tier_kind tier, uint64_t bytes
 
 void pager_share_apply(struct pager *pager)
 {
+    pager->share.applied_frames = pager_share_frames(pager);
     if (is_inside_ddr(pager, TIER_ZMEM) &&
-        store_resize(pager, TIER_ZMEM, (uint64_t)pager_share_frames(pager) * PAGE_BYTES) != 0)
+        store_resize(pager, TIER_ZMEM, (uint64_t)pager->share.applied_frames * PAGE_BYTES) != 0)
         log_warn("zmem inside the DDR budget stays as large as it was: %s", error_text());
 }
 

@@ -16,6 +16,7 @@
 #define STEP_SHARE    64u /* of the DDR budget */
 #define LATE_SHARE    8u  /* of the pages in memory: so many of those that left last are remembered */
 #define HITS_ENOUGH   128u /* to decide */
+#define DISK_ROOM     1024u /* slots that the disk must have left */
 #define FULL_SHARE    8u   /* of its room that zmem may have left and still wants more */
 #define FAULT_NS      10000u /* of a fault, before the shard knows of it and until the thread runs again */
 
@@ -31,9 +32,17 @@ static uint32_t share_least(const struct pager *pager)
     return least > PAGER_SHARE_MIN_FRAMES ? least : PAGER_SHARE_MIN_FRAMES;
 }
 
+/* Where the disk takes no more, zmem must hold what DDR cannot, whether that pays or not. */
+static bool disk_has_room(const struct pager *pager)
+{
+    const struct tier *nvme = pager->config.tiers[TIER_NVME];
+
+    return nvme != NULL && tier_slots_free(nvme) > DISK_ROOM;
+}
+
 static bool is_found_out(const struct pager *pager)
 {
-    return pager->config.zmem_percent > 0 && pager->limbo != NULL;
+    return pager->config.zmem_percent > 0 && pager->limbo != NULL && disk_has_room(pager);
 }
 
 uint32_t pager_share_frames(const struct pager *pager)
@@ -56,12 +65,9 @@ bool pager_share_is_open(const struct pager *pager)
     return is_found_out(pager) && pager_share_frames(pager) > share_least(pager);
 }
 
-/* Not while there is no room on the disk. */
 bool pager_share_passes_by(const struct pager *pager)
 {
-    const struct tier *nvme = pager->config.tiers[TIER_NVME];
-
-    return is_found_out(pager) && !pager_share_is_open(pager) && nvme != NULL && tier_slots_free(nvme) > PAGER_BATCH;
+    return is_found_out(pager) && !pager_share_is_open(pager);
 }
 
 /* ---- what is seen ----------------------------------------------------------------------------------------------- */
@@ -165,11 +171,18 @@ static void share_move(struct pager *pager, int steps)
     else
         pager->share.frames = frames + (uint32_t)steps * step;
     pager->share.frames = pager_share_frames(pager); /* within its bounds */
-    if (pager->share.frames != frames)
+}
+
+/* What it may have also changes when the disk fills, or has room again. */
+static void share_hold(struct pager *pager)
+{
+    uint32_t frames = pager_share_frames(pager);
+
+    if (pager->config.zmem_percent > 0 && frames != pager->share.applied_frames)
         pager_share_apply(pager);
 }
 
-void pager_share_follow(struct pager *pager)
+static void share_decide(struct pager *pager)
 {
     struct share *share = &pager->share;
     uint32_t frames = pager_share_frames(pager);
@@ -184,4 +197,10 @@ void pager_share_follow(struct pager *pager)
         return; /* it has room that it does not use */
     if (steps != 0)
         share_move(pager, steps);
+}
+
+void pager_share_follow(struct pager *pager)
+{
+    share_decide(pager);
+    share_hold(pager);
 }
