@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MESSAGES_MAX 32
+#define MESSAGES_MAX    32
 #define FEATURES_SHARED (UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_WP_HUGETLBFS_SHMEM)
 
 static int start(struct mmu *mmu)
@@ -137,6 +137,7 @@ int mmu_reopen(struct mmu *mmu, const struct mmu_window *window)
     int error = 0;
 
     mmu->window = *window;
+    guard_forget(&mmu->guard);
     os_descriptor_close(mmu->fd);
     error = start(mmu);
     for (unsigned i = 0; error == 0 && mmu->features.has_move && i < mmu->stagings_count; i++)
@@ -153,7 +154,10 @@ void mmu_close(struct mmu *mmu)
     size_t size = mmu->window.shared_bytes + mmu->window.private_bytes;
     void *base = (void *)(uintptr_t)mmu->window.base;
     struct uffdio_range range = {mmu->window.base, size};
-    void *got = mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, mmu->sigbus_fd, 0);
+    void *got;
+
+    guard_close(&mmu->guard);
+    got = mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, mmu->sigbus_fd, 0);
 
     if (got == base) {
         ioctl(mmu->fd, UFFDIO_WAKE, &range);

@@ -40,3 +40,8 @@ tiermesh_test(NAME trap_map_at_once COMMAND trap_map_native filled_at_once LABEL
 
 tiermesh_test(NAME trap_shared_begun COMMAND trap_shared_native begun_by_one_that_ends LABELS shim
     ENVIRONMENT DSM_PRELOAD=1 DSM_DDR=32M DSM_CXL=256M LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
+
+# Memory that is a huge page when the shard starts. The kernel that this was about is in the rig (rig_preload).
+tiermesh_test(NAME trap_pin_huge COMMAND trap_pin_native in_a_huge_page LABELS shim
+    ENVIRONMENT DSM_PRELOAD=1 DSM_DDR=32M DSM_CXL=256M TRAP_PRESSURE=60 TRAP_EVICTS=1
+    LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
