@@ -121,6 +121,9 @@ int mmu_open(const struct mmu_window *window, const struct mmu_features *feature
  */
 void mmu_close(struct mmu *mmu);
 
+/* The end of a handler that nothing was registered with but staging: the window stays as it is. */
+void mmu_cancel(struct mmu *mmu);
+
 /*
  * Every touch of shared memory raises SIGBUS from now on, those that wait included; private memory goes on. For a node
  * that is no member any more. No other call may name shared pages afterwards. 0 or -errno with a sentence.

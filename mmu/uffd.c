@@ -145,6 +145,17 @@ int mmu_reopen(struct mmu *mmu, const struct mmu_window *window)
     return error;
 }
 
+/* All but the descriptor. */
+static void release(struct mmu *mmu)
+{
+    for (unsigned i = 0; i < mmu->stagings_count; i++)
+        munmap(mmu->stagings[i].memory, mmu->stagings[i].size_bytes);
+    os_pages_unmap(mmu->remapped, REMAPPED_MAX * sizeof(*mmu->remapped));
+    munmap((void *)(uintptr_t)mmu->zeroes, ZEROES_PAGES * PAGE_BYTES);
+    os_descriptor_close(mmu->sigbus_fd);
+    free(mmu);
+}
+
 /*
  * Threads that wait sit in the queue of the descriptor, not of the mapping: after the remapping they are woken, fault
  * again and get SIGBUS. mmap() excludes the fault path, so nobody can enter the queue for the old mapping afterwards.
@@ -158,19 +169,20 @@ void mmu_close(struct mmu *mmu)
 
     guard_close(&mmu->guard);
     got = mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, mmu->sigbus_fd, 0);
-
     if (got == base) {
         ioctl(mmu->fd, UFFDIO_WAKE, &range);
         os_descriptor_close(mmu->fd);
     } else {
         log_error("close the fault handler: remap the window: %m; the descriptor stays open, absent pages hang");
     }
-    for (unsigned i = 0; i < mmu->stagings_count; i++)
-        munmap(mmu->stagings[i].memory, mmu->stagings[i].size_bytes);
-    os_pages_unmap(mmu->remapped, REMAPPED_MAX * sizeof(*mmu->remapped));
-    munmap((void *)(uintptr_t)mmu->zeroes, ZEROES_PAGES * PAGE_BYTES);
-    os_descriptor_close(mmu->sigbus_fd);
-    free(mmu);
+    release(mmu);
+}
+
+void mmu_cancel(struct mmu *mmu)
+{
+    guard_close(&mmu->guard);
+    os_descriptor_close(mmu->fd);
+    release(mmu);
 }
 
 int mmu_shut_shared(struct mmu *mmu)

@@ -45,3 +45,10 @@ tiermesh_test(NAME trap_shared_begun COMMAND trap_shared_native begun_by_one_tha
 tiermesh_test(NAME trap_pin_huge COMMAND trap_pin_native in_a_huge_page LABELS shim
     ENVIRONMENT DSM_PRELOAD=1 DSM_DDR=32M DSM_CXL=256M TRAP_PRESSURE=60 TRAP_EVICTS=1
     LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
+
+# A start that fails when most is open, alone and with a broker: nothing is left of it.
+tiermesh_test(NAME refused SOURCES refused.c LABELS shim
+    ENVIRONMENT DSM_PRELOAD=1 DSM_DDR=8M DSM_CXL=1G DSM_NVME=64M:${CMAKE_BINARY_DIR}
+    LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
+tiermesh_test(NAME refused_job LABELS shim
+    COMMAND dsmrun --ddr 8M --cxl 1G --summary off -- env DSM_NVME=64M:${CMAKE_BINARY_DIR} $<TARGET_FILE:refused>)
