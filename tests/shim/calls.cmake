@@ -52,3 +52,6 @@ tiermesh_test(NAME refused SOURCES refused.c LABELS shim
     LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
 tiermesh_test(NAME refused_job LABELS shim
     COMMAND dsmrun --ddr 8M --cxl 1G --summary off -- env DSM_NVME=64M:${CMAKE_BINARY_DIR} $<TARGET_FILE:refused>)
+
+tiermesh_test(NAME tight LABELS shim
+    COMMAND ${CMAKE_CURRENT_LIST_DIR}/tight.sh $<TARGET_FILE:tiermesh-preload>)
