@@ -6,7 +6,6 @@
  * only slow loses nothing by it: its pages stay where they are, as if they were pinned.
  */
 #include "mmu/guard.h"
-#include "base/log.h"
 #include "base/os.h"
 #include "mmu/uapi.h"
 
@@ -84,24 +83,18 @@ static void *watcher_main(void *argument)
 
 /* ---- the shard -------------------------------------------------------------------------------------------------- */
 
-static void watcher_start(struct guard *guard)
+int guard_start(struct guard *guard)
 {
     int error = os_thread_start_small(&guard->thread, "tiermesh-guard", watcher_main, guard);
 
     guard->is_watched = error == 0;
-    guard->is_refused = error != 0;
-    if (error != 0)
-        log_warn("start the thread that watches over UFFDIO_MOVE: %s (ulimit -u, -v); a huge page that is partly "
-                 "pinned may stop the runtime on Linux 6.12 and older",
-                 strerror(-error));
+    return error;
 }
 
 void guard_enter(struct guard *guard, int descriptor, uint64_t destination, unsigned pages_count)
 {
     uint32_t before = atomic_load_explicit(&guard->call, memory_order_relaxed);
 
-    if (!guard->is_watched && !guard->is_refused)
-        watcher_start(guard);
     guard->descriptor = descriptor;
     guard->destination = destination;
     guard->pages_count = pages_count;

@@ -26,12 +26,14 @@ struct guard {
     _Atomic(uint32_t) call;      /* number of the call times four, and its phase */
     _Atomic(uint32_t) is_asleep; /* the watcher: until the next call */
     _Atomic(bool) is_closing;
-    bool is_watched; /* the thread is there */
-    bool is_refused; /* it could not be started */
+    bool is_watched; /* the thread is there; of who starts and closes */
     pthread_t thread;
 };
 
-/* Around each UFFDIO_MOVE to `pages_count` absent pages at `destination`. The watcher is started by the first one. */
+/* The watcher. A call without one is not ended. 0 or -EAGAIN. Any thread, once. */
+int guard_start(struct guard *guard) MUST_USE;
+
+/* Around each UFFDIO_MOVE to `pages_count` absent pages at `destination`. */
 void guard_enter(struct guard *guard, int descriptor, uint64_t destination, unsigned pages_count);
 /* True: the call was ended. Pages of the destination that were not moved may be zero pages. */
 bool guard_leave(struct guard *guard) MUST_USE;

@@ -145,6 +145,16 @@ int mmu_reopen(struct mmu *mmu, const struct mmu_window *window)
     return error;
 }
 
+void mmu_guard(struct mmu *mmu)
+{
+    int error = mmu->features.has_move ? guard_start(&mmu->guard) : 0;
+
+    if (error != 0)
+        log_warn("start the thread that watches over UFFDIO_MOVE: %s (ulimit -u, -v); a huge page that is partly "
+                 "pinned may stop the runtime on Linux 6.12 and older",
+                 strerrordesc_np(-error));
+}
+
 /* All but the descriptor. */
 static void release(struct mmu *mmu)
 {

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "runtime/loop.h"
 #include "runtime/cxl.h"
+#include "runtime/loop.h"
 #include "runtime/managed.h"
 #include "runtime/record.h"
 
@@ -23,6 +23,8 @@
 #define FAULTS_AT_A_TIME  16
 #define PUBLISH_NS        100000000U
 #define BROKER_TIMEOUT_NS 5000000000U
+#define THREAD_WAIT_NS    2000000000U
+#define THREAD_RETRY_NS   2000000
 
 /* ---- faults ----------------------------------------------------------------------------------------------------- */
 
@@ -511,8 +513,10 @@ static int thread_start(struct private_shard *shard)
     }
     while ((started = atomic_load_explicit(&shard->started, memory_order_acquire)) == 0)
         os_futex_wait(&shard->started, 0, UINT64_MAX, false);
-    if (started == 1)
+    if (started == 1) {
+        mmu_guard(shard->mmu);
         return 0;
+    }
     pthread_join(shard->thread, NULL);
     return error_set(shard->start_error, "%s", shard->start_text);
 }
@@ -529,13 +533,19 @@ int private_shard_start(struct managed *managed)
 int private_shard_resume(struct managed *managed)
 {
     struct private_shard *shard = &managed->shard;
+    struct timespec pause = {0, THREAD_RETRY_NS};
+    uint64_t deadline_ns = os_now_ns() + THREAD_WAIT_NS;
+    int error;
 
     atomic_store(&shard->parked, 0);
     shard->parking = NULL;
     shard->deferred_count = 0;
     shard->limit_changes = 0;
     shard->publish_ns = 0;
-    return thread_start(shard);
+    /* The parent saw that there is room for a thread; somebody else's may have taken it for a moment. */
+    while ((error = thread_start(shard)) == -EAGAIN && atomic_load(&shard->started) == 0 && os_now_ns() < deadline_ns)
+        nanosleep(&pause, NULL);
+    return error;
 }
 
 /* The last figures, and the last that is recorded. */

@@ -55,3 +55,10 @@ tiermesh_test(NAME refused_job LABELS shim
 
 tiermesh_test(NAME tight LABELS shim
     COMMAND ${CMAKE_CURRENT_LIST_DIR}/tight.sh $<TARGET_FILE:tiermesh-preload>)
+
+tiermesh_test(NAME tight_forks_native SOURCES tight_forks.c LABELS shim)
+foreach(limit as data nproc)
+    tiermesh_test(NAME tight_forks_${limit} LABELS shim ENVIRONMENT TRAP_EVICTS=1
+        COMMAND dsmrun --ddr 8M --nvme 64M:${CMAKE_BINARY_DIR} --summary off --
+            $<TARGET_FILE:tight_forks_native> ${limit})
+endforeach()

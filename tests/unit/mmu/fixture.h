@@ -111,6 +111,7 @@ static inline void fixture_open(struct fixture *fixture, const struct mmu_switch
     ok(mmu_window_reserve(TEST_BASE, SHARED_BYTES, PRIVATE_BYTES, &fixture->window));
     madvise(page_bytes(fixture, PRIVATE_FIRST), PRIVATE_BYTES, MADV_NOHUGEPAGE);
     ok(mmu_open(&fixture->window, &fixture->features, &fixture->mmu));
+    mmu_guard(fixture->mmu);
 }
 
 /* Absent pages are filled with their name, others are mapped writable: what a node alone would do. */

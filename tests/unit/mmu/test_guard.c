@@ -26,6 +26,7 @@ static int open_guarded(void **state)
     }
     ok(mmu_staging_create(guarded.fixture.mmu, PLACES, &staging));
     guarded.staging = staging;
+    ok(guard_start(&guarded.guard));
     *state = &guarded;
     return 0;
 }
@@ -105,32 +106,12 @@ static void test_call_after_a_pause_is_ended(void **state)
     stuck_call(*state);
 }
 
-static void test_child_has_a_watcher_of_its_own(void **state)
-{
-    struct guarded *guarded = *state;
-    int status;
-    pid_t child;
-
-    if (guarded == NULL)
-        skip();
-    stuck_call(guarded);
-    child = fork();
-    if (child == 0) {
-        guard_forget(&guarded->guard);
-        enter(guarded);
-        _exit(guarded->guard.is_watched ? 0 : 1);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_call_that_lasts_is_ended, open_guarded, close_guarded),
         cmocka_unit_test_setup_teardown(test_calls_that_return_are_left_alone, open_guarded, close_guarded),
         cmocka_unit_test_setup_teardown(test_call_after_a_pause_is_ended, open_guarded, close_guarded),
-        cmocka_unit_test_setup_teardown(test_child_has_a_watcher_of_its_own, open_guarded, close_guarded),
     };
 
     require_userfaultfd();
