@@ -5,6 +5,7 @@
 # What programs compute while they are managed is for the tests of real programs.
 set -euo pipefail
 
+self=$(realpath "$0")
 build=$1
 case=$2
 dsmrun=$build/dsmrun
@@ -323,6 +324,111 @@ case_forks() {
     no_word err 'this is a bug'
     no_word err 'denied' # of a changed user
     grep -q 'ddr to nvme' figures || fail "nothing was evicted, so this shows nothing: $(cat figures)"
+    nothing_left
+}
+
+# ---- where a machine is not as usual ----------------------------------------------------------------------------------
+
+evicted() { # FILE
+    grep -q 'ddr to nvme' "$1" || fail "nothing was evicted, so this shows nothing: $(cat "$1")"
+}
+
+need_root() {
+    [ "$(id -u)" = 0 ] || { echo "only root can do this"; exit 77; }
+}
+
+# A disk of 100 MiB in a mount namespace, which goes with its last process: CASE DIRECTORY.
+case_disk_full() {
+    need_root
+    truncate -s 112M disk
+    mkfs.ext4 -q disk 2>err || { echo "no ext4 can be made: $(cat err)"; exit 77; }
+    mkdir mounted
+    if ! unshare -m sh -c "mount -o loop disk mounted" 2>err; then
+        echo "no disk can be mounted: $(cat err)"
+        exit 77
+    fi
+    expect 0 unshare -m "$self" "$build" on_full_disk "$scratch"
+    nothing_left
+}
+
+# The room of the store is taken at the start. What has no room then says so, and what comes later loses nothing.
+case_on_full_disk() {
+    local directory=$1 program="$build/tests/e2e_plain_forks 20 tree"
+    mount -o loop "$directory/disk" "$directory/mounted"
+    cd "$directory/mounted"
+    expect_here 69 "$dsmrun" --nvme 128M:. touch ran
+    expect_word "$scratch/err" 'free'
+    [ ! -e ran ] || fail "the program was started without its store"
+    expect_here 0 "$dsmrun" --ddr 8M --nvme 64M:. --summary "$scratch/figures" sh -c "dd if=/dev/zero of=filled bs=64K
+        ! dd if=/dev/zero of=more bs=64K count=4 && $program"
+    evicted "$scratch/figures"
+    dd if=/dev/zero of=again bs=4K 2>/dev/null && fail "the disk is not full"
+    # Figures may be missed or cut off; the program's status is its own.
+    expect_here 3 "$dsmrun" --ddr 8M --cxl 64M --summary figures sh -c "$program && exit 3"
+    cd /
+}
+
+expect_here() {
+    local wanted=$1 status=0
+    shift
+    timeout 30 "$@" >"$scratch/out" 2>"$scratch/err" </dev/null || status=$?
+    [ "$status" = "$wanted" ] || fail "$* exited with $status, not $wanted: $(cat "$scratch/err")"
+}
+
+# dsmrun in namespaces of its own, and a program that makes some for itself.
+case_namespaces() {
+    local program="$build/tests/e2e_plain_forks 20 tree"
+    local options="--ddr 8M --nvme 64M:. --summary figures" ran=0 kind
+    for kind in '--mount' '--pid --fork --mount-proc' '--net' '--ipc --uts --cgroup' '--user --map-root-user'; do
+        # shellcheck disable=SC2086
+        if ! unshare $kind true 2>err; then
+            echo "unshare $kind: $(cat err)"
+            continue
+        fi
+        # shellcheck disable=SC2086
+        expect 0 unshare $kind "$dsmrun" $options $program
+        evicted figures
+        # shellcheck disable=SC2086
+        expect 0 "$dsmrun" $options unshare $kind $program
+        evicted figures
+        ran=$((ran + 1))
+    done
+    [ "$ran" -gt 0 ] || { echo "no namespace can be made here"; exit 77; }
+    nothing_left
+}
+
+# A program in a directory without /proc and /dev: from the time when it is managed, and from before.
+case_chroot() {
+    need_root
+    mkdir empty figures
+    cd empty
+    expect_here 0 "$dsmrun" --ddr 8M --nvme 64M:"$scratch" --summary "$scratch/figures/late" \
+        "$build/tests/e2e_plain_forks" 20 jail
+    evicted "$scratch/figures/late"
+    expect_here 0 "$dsmrun" --ddr 8M --nvme 64M:"$scratch" "$build/tests/e2e_plain_forks" 20 jail_early
+    expect_word "$scratch/err" 'its memory stays unmanaged\|ddr to nvme'
+    # One that is started there has no library to load: it runs as it would without us.
+    mkdir -p bin
+    cp "$build/tests/e2e_static" bin/
+    expect_here 9 "$dsmrun" chroot . /bin/e2e_static
+    cd "$scratch"
+    nothing_left
+}
+
+# Two jobs in one directory, at once: each has a store and figures of its own.
+case_two_jobs() {
+    local job jobs=()
+    for job in 1 2; do
+        "$dsmrun" --ddr 8M --nvme 64M:. --summary "figures.$job" "$build/tests/e2e_plain_forks" 20 tree \
+            >"out.$job" 2>"err.$job" </dev/null &
+        jobs+=($!)
+    done
+    for job in "${jobs[@]}"; do
+        wait "$job" || fail "a job ended with $?: $(cat err.1 err.2)"
+    done
+    evicted figures.1
+    evicted figures.2
+    [ -z "$(find . -maxdepth 1 -name '*tiermesh*' -o -maxdepth 1 -name 'nvme*')" ] || fail "left behind: $(ls)"
     nothing_left
 }
 
