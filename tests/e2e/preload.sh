@@ -14,7 +14,8 @@ managed=$build/tests/e2e_managed
 scratch=$(mktemp -d)
 export XDG_RUNTIME_DIR=$scratch/run
 mkdir "$XDG_RUNTIME_DIR"
-trap 'rm -rf "$scratch"' EXIT
+job=
+trap '[ -z "$job" ] || kill "$job" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 cd "$scratch"
 unset LD_PRELOAD DSM_PRELOAD DSM_BROKER DSM_BROKER_KEY
 
@@ -29,6 +30,14 @@ expect() {
     shift
     timeout 30 "$@" >out 2>err </dev/null || status=$?
     [ "$status" = "$wanted" ] || fail "$* exited with $status, not $wanted: $(cat err)"
+}
+
+# The same beside a job that writes to ./out and ./err, and from another directory.
+expect_here() {
+    local wanted=$1 status=0
+    shift
+    timeout 30 "$@" >"$scratch/out.here" 2>"$scratch/err.here" </dev/null || status=$?
+    [ "$status" = "$wanted" ] || fail "$* exited with $status, not $wanted: $(cat "$scratch/err.here")"
 }
 
 # expect_word FILE WORDS: a line of the file has them.
@@ -278,6 +287,34 @@ case_dsmctl_early() {
     nothing_left
 }
 
+lies_in() { "$dsmctl" stat "$program" >stat 2>&1 && grep -q -- "lies in .*$1" stat; }
+
+# zmem as a share of DDR follows it, and can be given another share; nothing is lost meanwhile.
+case_dsmctl_percent() {
+    start --ddr 16M --zmem 50% --nvme 64M:. --summary off sh -c \
+        "echo ready \$\$; exec $build/tests/e2e_plain_touches 80 2000000 exit"
+    eventually lies_in 'of 16.0 MiB, zmem .* of 8.0 MiB'
+    expect_here 0 "$dsmctl" limit "$program" ddr 24M
+    eventually lies_in 'ddr 2[0-4].* of 24.0 MiB, zmem .* of 12.0 MiB'
+    expect_here 0 "$dsmctl" limit "$program" zmem 6M
+    eventually lies_in 'of 24.0 MiB, zmem .* of 6.0 MiB'
+    expect_here 0 "$dsmctl" limit "$program" zmem 23M
+    eventually has_line err 'can have 90 % of it'
+    expect_here 0 "$dsmctl" limit "$program" ddr 8M
+    eventually lies_in 'ddr [4-8].* of 8.0 MiB, zmem .* of 2.[0-9] MiB'
+    # More than zmem's tables were made for: DDR grows all the same.
+    expect_here 0 "$dsmctl" limit "$program" ddr 600M
+    eventually lies_in 'of 600 MiB, zmem'
+    for wrong in 50% 0 -1 '' 99999999999999999999 1K; do
+        expect_here 64 "$dsmctl" limit "$program" zmem "$wrong"
+    done
+    kill -0 "$program" || fail "the program has ended: $(cat err)"
+    kill -TERM "$job"
+    wait "$job" || true
+    no_word err 'lost\|bug'
+    nothing_left
+}
+
 # Without the right to a userfaultfd: said before the program starts.
 case_userfaultfd() {
     [ "$(id -u)" = 0 ] || { echo "only root can become somebody without rights"; exit 77; }
@@ -327,7 +364,7 @@ case_forks() {
     nothing_left
 }
 
-# ---- where a machine is not as usual ----------------------------------------------------------------------------------
+# ---- where a machine is not as usual -------------------------------------------------------------------------------
 
 evicted() { # FILE
     grep -q 'ddr to nvme' "$1" || fail "nothing was evicted, so this shows nothing: $(cat "$1")"
@@ -337,10 +374,10 @@ need_root() {
     [ "$(id -u)" = 0 ] || { echo "only root can do this"; exit 77; }
 }
 
-# A disk of 100 MiB in a mount namespace, which goes with its last process: CASE DIRECTORY.
+# A disk of 230 MiB in a mount namespace, which goes with its last process: CASE DIRECTORY.
 case_disk_full() {
     need_root
-    truncate -s 112M disk
+    truncate -s 256M disk
     mkfs.ext4 -q disk 2>err || { echo "no ext4 can be made: $(cat err)"; exit 77; }
     mkdir mounted
     if ! unshare -m sh -c "mount -o loop disk mounted" 2>err; then
@@ -356,29 +393,22 @@ case_on_full_disk() {
     local directory=$1 program="$build/tests/e2e_plain_forks 20 tree"
     mount -o loop "$directory/disk" "$directory/mounted"
     cd "$directory/mounted"
-    expect_here 69 "$dsmrun" --nvme 128M:. touch ran
-    expect_word "$scratch/err" 'free'
+    expect_here 69 "$dsmrun" --nvme 300M:. touch ran
+    expect_word "$scratch/err.here" 'free'
     [ ! -e ran ] || fail "the program was started without its store"
-    expect_here 0 "$dsmrun" --ddr 8M --nvme 64M:. --summary "$scratch/figures" sh -c "dd if=/dev/zero of=filled bs=64K
+    expect_here 0 "$dsmrun" --ddr 8M --nvme 200M:. --summary "$scratch/figures" sh -c "dd if=/dev/zero of=filled bs=64K
         ! dd if=/dev/zero of=more bs=64K count=4 && $program"
     evicted "$scratch/figures"
     dd if=/dev/zero of=again bs=4K 2>/dev/null && fail "the disk is not full"
     # Figures may be missed or cut off; the program's status is its own.
-    expect_here 3 "$dsmrun" --ddr 8M --cxl 64M --summary figures sh -c "$program && exit 3"
+    expect_here 3 "$dsmrun" --ddr 8M --cxl 256M --summary figures sh -c "$program && exit 3"
     cd /
-}
-
-expect_here() {
-    local wanted=$1 status=0
-    shift
-    timeout 30 "$@" >"$scratch/out" 2>"$scratch/err" </dev/null || status=$?
-    [ "$status" = "$wanted" ] || fail "$* exited with $status, not $wanted: $(cat "$scratch/err")"
 }
 
 # dsmrun in namespaces of its own, and a program that makes some for itself.
 case_namespaces() {
     local program="$build/tests/e2e_plain_forks 20 tree"
-    local options="--ddr 8M --nvme 64M:. --summary figures" ran=0 kind
+    local options="--ddr 8M --nvme 256M:. --summary figures" ran=0 kind
     for kind in '--mount' '--pid --fork --mount-proc' '--net' '--ipc --uts --cgroup' '--user --map-root-user'; do
         # shellcheck disable=SC2086
         if ! unshare $kind true 2>err; then
@@ -402,11 +432,11 @@ case_chroot() {
     need_root
     mkdir empty figures
     cd empty
-    expect_here 0 "$dsmrun" --ddr 8M --nvme 64M:"$scratch" --summary "$scratch/figures/late" \
+    expect_here 0 "$dsmrun" --ddr 8M --nvme 256M:"$scratch" --summary "$scratch/figures/late" \
         "$build/tests/e2e_plain_forks" 20 jail
     evicted "$scratch/figures/late"
-    expect_here 0 "$dsmrun" --ddr 8M --nvme 64M:"$scratch" "$build/tests/e2e_plain_forks" 20 jail_early
-    expect_word "$scratch/err" 'its memory stays unmanaged\|ddr to nvme'
+    expect_here 0 "$dsmrun" --ddr 8M --nvme 256M:"$scratch" "$build/tests/e2e_plain_forks" 20 jail_early
+    expect_word "$scratch/err.here" 'its memory stays unmanaged\|ddr to nvme'
     # One that is started there has no library to load: it runs as it would without us.
     mkdir -p bin
     cp "$build/tests/e2e_static" bin/
@@ -419,7 +449,7 @@ case_chroot() {
 case_two_jobs() {
     local job jobs=()
     for job in 1 2; do
-        "$dsmrun" --ddr 8M --nvme 64M:. --summary "figures.$job" "$build/tests/e2e_plain_forks" 20 tree \
+        "$dsmrun" --ddr 8M --nvme 256M:. --summary "figures.$job" "$build/tests/e2e_plain_forks" 20 tree \
             >"out.$job" 2>"err.$job" </dev/null &
         jobs+=($!)
     done
