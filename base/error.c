@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/error.h"
+#include "base/text.h"
 #include "base/types.h"
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 static _Thread_local char last_text[512] TLS_STATIC;
@@ -16,7 +16,7 @@ int error_set(int code, const char *format, ...)
     va_list arguments;
 
     va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments); /* an argument may be the last text */
+    text_format(text, sizeof(text), format, arguments); /* an argument may be the last text */
     va_end(arguments);
     memcpy(last_text, text, strlen(text) + 1);
     errno = saved_errno;

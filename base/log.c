@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 #include "base/assert.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -55,7 +56,7 @@ void log_line(enum log_level level, const char *format, ...)
                     level_name(level));
     va_start(arguments, format);
     errno = saved_errno; /* for %m */
-    used += vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);
+    used += text_format(line + used, sizeof(line) - (size_t)used, format, arguments);
     va_end(arguments);
     if ((size_t)used > sizeof(line) - 2)
         used = (int)sizeof(line) - 2;

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define SMALL_STACK_BYTES 262144U
+
 static uint64_t clock_read_ns(clockid_t id)
 {
     struct timespec now;
@@ -39,7 +41,8 @@ uint64_t os_random(void)
     return value;
 }
 
-int os_thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *), void *argument)
+static int thread_start(pthread_t *ret_thread, const pthread_attr_t *attributes, const char *name, void *(*run)(void *),
+                        void *argument)
 {
     sigset_t all;
     sigset_t before;
@@ -49,13 +52,31 @@ int os_thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *
     /* The thread inherits the mask: a signal must never run a handler on a runtime thread. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread, NULL, run, argument);
+    error = pthread_create(&thread, attributes, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0)
         return -error;
     pthread_setname_np(thread, name);
     *ret_thread = thread;
     return 0;
+}
+
+int os_thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *), void *argument)
+{
+    return thread_start(ret_thread, NULL, name, run, argument);
+}
+
+/* Thread-local storage lies in the stack too: where the program has more of it than the stack, an ordinary one. */
+int os_thread_start_small(pthread_t *ret_thread, const char *name, void *(*run)(void *), void *argument)
+{
+    pthread_attr_t attributes;
+    int error;
+
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, SMALL_STACK_BYTES);
+    error = thread_start(ret_thread, &attributes, name, run, argument);
+    pthread_attr_destroy(&attributes);
+    return error == -EINVAL ? os_thread_start(ret_thread, name, run, argument) : error;
 }
 
 int os_futex_wait(_Atomic(uint32_t) *word, uint32_t expected, uint64_t timeout_ns, bool shared)

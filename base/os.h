@@ -26,6 +26,8 @@ uint64_t os_random(void);
  * Returns 0, or -EAGAIN when the system refuses another thread.
  */
 int os_thread_start(pthread_t *ret_thread, const char *name, void *(*run)(void *), void *argument) MUST_USE;
+/* The same with a small stack, for one that calls little: limits on address space count stacks. */
+int os_thread_start_small(pthread_t *ret_thread, const char *name, void *(*run)(void *), void *argument) MUST_USE;
 
 /*
  * os_futex_wait - sleep while *word == expected, at most timeout_ns (UINT64_MAX: for ever).

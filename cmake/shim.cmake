@@ -49,7 +49,7 @@ set(wrapped
     socket socketpair bind listen accept4 connect shutdown getsockname getsockopt setsockopt send recv sendmsg recvmsg
     poll epoll_create1 epoll_ctl epoll_wait epoll_pwait2 eventfd timerfd_create timerfd_settime nanosleep
     syscall setsid chdir getpid geteuid getrandom getrlimit setrlimit sched_yield sched_getaffinity sched_setaffinity
-    pthread_create
+    pthread_create strerror strerror_r
     malloc calloc realloc free memalign aligned_alloc posix_memalign strdup strndup)
 list(TRANSFORM wrapped PREPEND --wrap=)
 list(JOIN wrapped "," wrapped)

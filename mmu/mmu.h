@@ -116,10 +116,20 @@ struct mmu_fault {
 int mmu_open(const struct mmu_window *window, const struct mmu_features *features, struct mmu **ret_mmu) MUST_USE;
 
 /*
+ * Starts the thread without which mmu_take_out() may not return on some kernels (mmu/guard.h); where it cannot be had,
+ * a line in the log says so. After mmu_open() and mmu_reopen(). Any thread: the shard of an unchanged program must not,
+ * since pthread_create() takes locks of libc's that may be held by a thread which waits for the shard.
+ */
+void mmu_guard(struct mmu *mmu);
+
+/*
  * Closing: faults that still wait would read zeroes in silence, so the whole window is first made to raise SIGBUS
  * (mapped over a sealed, empty file). It stays so until mmu_window_release(). Called by dsm_finalize only.
  */
 void mmu_close(struct mmu *mmu);
+
+/* The end of a handler that nothing was registered with but staging: the window stays as it is. */
+void mmu_cancel(struct mmu *mmu);
 
 /*
  * Every touch of shared memory raises SIGBUS from now on, those that wait included; private memory goes on. For a node

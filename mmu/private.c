@@ -3,8 +3,9 @@
  * private.c - taking private pages out of the application's sight, into staging memory of the shard.
  *
  * By UFFDIO_MOVE the page itself changes its address: atomic against every store, and the kernel refuses pages that
- * are pinned or shared by fork (EBUSY). The destination of a MOVE must be registered with the same descriptor, so
- * staging is, and only pages that were moved there may be touched.
+ * are pinned or shared by fork (EBUSY), and all pages of a huge page that is partly pinned (guard.h). The destination
+ * of a MOVE must be registered with the same descriptor, so staging is, and only pages that were moved there may be
+ * touched.
  *
  * Without MOVE, and where it refuses a page that is shared by fork: protect, copy, drop. A store between is held as a
  * WP fault; it finds the page absent when it is woken.
@@ -12,6 +13,8 @@
  * process whether a page is pinned: without MOVE the caller must keep pinned pages out of the run.
  */
 #include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
 #include "mmu/uapi.h"
 #include "mmu/uffd.h"
 
@@ -24,7 +27,11 @@
 #include <unistd.h>
 
 /* Pages that are looked at together when MOVE refuses one. */
-#define REFUSED_MAX 64U
+#define REFUSED_MAX      64U
+
+#define MOVE_TRIES       10000U /* in a row that come to nothing */
+#define STUCK_NS         UINT64_C(200000000)
+#define STUCK_LONGEST_NS UINT64_C(60000000000)
 
 static int refuse_out(struct page_id page, int error)
 {
@@ -39,28 +46,81 @@ static int refuse_out(struct page_id page, int error)
     }
 }
 
+/* ---- extents whose pages do not come out ------------------------------------------------------------------------- */
+
+static struct stuck *stuck_place(struct mmu *mmu, struct page_id page)
+{
+    return &mmu->stuck[page.index / EXTENT_PAGES % STUCK_MAX];
+}
+
+static bool extent_is_stuck(struct mmu *mmu, struct page_id page)
+{
+    const struct stuck *stuck = stuck_place(mmu, page);
+
+    return stuck->extent == page.index / EXTENT_PAGES + 1 && os_now_ns() < stuck->until_ns;
+}
+
+/* Each attempt takes the time of the guard: the more there were, the later is the next. */
+static void extent_set_stuck(struct mmu *mmu, struct page_id page)
+{
+    struct stuck *stuck = stuck_place(mmu, page);
+    uint64_t extent = page.index / EXTENT_PAGES + 1;
+    uint64_t now_ns = os_now_ns();
+    bool is_again = stuck->extent == extent && now_ns < stuck->until_ns + stuck->wait_ns;
+    uint64_t wait_ns = is_again ? 2 * stuck->wait_ns : STUCK_NS;
+
+    log_info("pages of the huge page around 0x%llx stay: one of them is pinned", (unsigned long long)page.index);
+    wait_ns = wait_ns < STUCK_LONGEST_NS ? wait_ns : STUCK_LONGEST_NS;
+    *stuck = (struct stuck){.extent = extent, .until_ns = now_ns + wait_ns, .wait_ns = wait_ns};
+}
+
+/* ---- by UFFDIO_MOVE --------------------------------------------------------------------------------------------- */
+
+/* One call: pages that it moved are added to `done`. 0, or an errno: EDEADLK when the call had to be ended. */
+static int move_once(struct mmu *mmu, uint64_t source, uint64_t destination, uint64_t size, uint64_t *done)
+{
+    struct uffdio_move move = {
+        .dst = destination + *done,
+        .src = source + *done,
+        .len = size - *done,
+        .mode = UFFDIO_MOVE_MODE_DONTWAKE,
+    };
+    int error = 0;
+
+    guard_enter(&mmu->guard, mmu->fd, move.dst, (unsigned)(move.len >> PAGE_SHIFT));
+    if (ioctl(mmu->fd, UFFDIO_MOVE, &move) != 0)
+        error = errno;
+    if (move.move > 0)
+        *done += (uint64_t)move.move;
+    return guard_leave(&mmu->guard) ? EDEADLK : error;
+}
+
 /* Moves what the kernel will move. Returns how many pages, and in ret_error what is with the next one (an errno). */
 static unsigned move_out(struct mmu *mmu, struct page_id first, unsigned pages_count, void *staging, int *ret_error)
 {
-    uint64_t source = run_address(mmu, first);
     uint64_t size = run_bytes(pages_count);
     uint64_t done = 0;
+    unsigned vain = 0;
 
-    *ret_error = 0;
+    *ret_error = extent_is_stuck(mmu, first) ? EBUSY : 0;
     while (done < size && *ret_error == 0) {
-        struct uffdio_move move = {
-            .dst = (uint64_t)(uintptr_t)staging + done,
-            .src = source + done,
-            .len = size - done,
-            .mode = UFFDIO_MOVE_MODE_DONTWAKE,
-        };
+        uint64_t before = done;
 
-        if (ioctl(mmu->fd, UFFDIO_MOVE, &move) != 0 && errno != EAGAIN)
-            *ret_error = errno;
-        else if (move.move > 0)
-            done += (uint64_t)move.move;
-        else
+        *ret_error = move_once(mmu, run_address(mmu, first), (uint64_t)(uintptr_t)staging, size, &done);
+        vain = done > before ? 0 : vain + 1;
+        if (*ret_error == EAGAIN && vain < MOVE_TRIES) {
+            *ret_error = 0;
             sched_yield();
+        }
+    }
+    if (done == size)
+        *ret_error = 0;
+    if (*ret_error == EDEADLK || *ret_error == EAGAIN) {
+        unsigned moved = (unsigned)(done >> PAGE_SHIFT);
+
+        mmu_staging_clear(mmu, staging, moved, pages_count - moved);
+        extent_set_stuck(mmu, page_of(first.index + moved));
+        *ret_error = EBUSY;
     }
     return (unsigned)(done >> PAGE_SHIFT);
 }

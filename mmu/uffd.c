@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MESSAGES_MAX 32
+#define MESSAGES_MAX    32
 #define FEATURES_SHARED (UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM | UFFD_FEATURE_WP_HUGETLBFS_SHMEM)
 
 static int start(struct mmu *mmu)
@@ -137,11 +137,33 @@ int mmu_reopen(struct mmu *mmu, const struct mmu_window *window)
     int error = 0;
 
     mmu->window = *window;
+    guard_forget(&mmu->guard);
     os_descriptor_close(mmu->fd);
     error = start(mmu);
     for (unsigned i = 0; error == 0 && mmu->features.has_move && i < mmu->stagings_count; i++)
         error = uffd_register_private(mmu, (uint64_t)(uintptr_t)mmu->stagings[i].memory, mmu->stagings[i].size_bytes);
     return error;
+}
+
+void mmu_guard(struct mmu *mmu)
+{
+    int error = mmu->features.has_move ? guard_start(&mmu->guard) : 0;
+
+    if (error != 0)
+        log_warn("start the thread that watches over UFFDIO_MOVE: %s (ulimit -u, -v); a huge page that is partly "
+                 "pinned may stop the runtime on Linux 6.12 and older",
+                 strerrordesc_np(-error));
+}
+
+/* All but the descriptor. */
+static void release(struct mmu *mmu)
+{
+    for (unsigned i = 0; i < mmu->stagings_count; i++)
+        munmap(mmu->stagings[i].memory, mmu->stagings[i].size_bytes);
+    os_pages_unmap(mmu->remapped, REMAPPED_MAX * sizeof(*mmu->remapped));
+    munmap((void *)(uintptr_t)mmu->zeroes, ZEROES_PAGES * PAGE_BYTES);
+    os_descriptor_close(mmu->sigbus_fd);
+    free(mmu);
 }
 
 /*
@@ -153,20 +175,24 @@ void mmu_close(struct mmu *mmu)
     size_t size = mmu->window.shared_bytes + mmu->window.private_bytes;
     void *base = (void *)(uintptr_t)mmu->window.base;
     struct uffdio_range range = {mmu->window.base, size};
-    void *got = mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, mmu->sigbus_fd, 0);
+    void *got;
 
+    guard_close(&mmu->guard);
+    got = mmap(base, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, mmu->sigbus_fd, 0);
     if (got == base) {
         ioctl(mmu->fd, UFFDIO_WAKE, &range);
         os_descriptor_close(mmu->fd);
     } else {
         log_error("close the fault handler: remap the window: %m; the descriptor stays open, absent pages hang");
     }
-    for (unsigned i = 0; i < mmu->stagings_count; i++)
-        munmap(mmu->stagings[i].memory, mmu->stagings[i].size_bytes);
-    os_pages_unmap(mmu->remapped, REMAPPED_MAX * sizeof(*mmu->remapped));
-    munmap((void *)(uintptr_t)mmu->zeroes, ZEROES_PAGES * PAGE_BYTES);
-    os_descriptor_close(mmu->sigbus_fd);
-    free(mmu);
+    release(mmu);
+}
+
+void mmu_cancel(struct mmu *mmu)
+{
+    guard_close(&mmu->guard);
+    os_descriptor_close(mmu->fd);
+    release(mmu);
 }
 
 int mmu_shut_shared(struct mmu *mmu)

@@ -6,15 +6,23 @@
 #define TIERMESH_MMU_UFFD_H
 
 #include "base/assert.h"
+#include "mmu/guard.h"
 #include "mmu/mmu.h"
 
-#define STAGINGS_MAX      8
-#define ZEROES_PAGES      64U
-#define REMAPPED_MAX      65536U /* more pages than vm.max_map_count leaves room for by default */
+#define STAGINGS_MAX 8
+#define ZEROES_PAGES 64U
+#define STUCK_MAX    256U
+#define REMAPPED_MAX 65536U /* more pages than vm.max_map_count leaves room for by default */
 
 struct staging {
     void *memory;
     size_t size_bytes;
+};
+
+/* An extent with a huge page that cannot be split now: its pages are not moved until then. */
+struct stuck {
+    uint64_t extent; /* its number + 1; 0: none */
+    uint64_t until_ns, wait_ns;
 };
 
 /* All fields are the shard's thread's. */
@@ -30,6 +38,9 @@ struct mmu {
     /* Pages that mmu_poison() replaced by a mapping of sigbus_fd, in no order; page indexes. */
     uint64_t *remapped;
     size_t remapped_count;
+
+    struct guard guard;
+    struct stuck stuck[STUCK_MAX]; /* by the extent's number */
 
     bool has_marked_poison; /* UFFDIO_POISON was used: freeing has to clear its marks */
 };
@@ -51,10 +62,10 @@ int uffd_register_private(const struct mmu *mmu, uint64_t address, size_t size_b
 void shared_advise(void *address, size_t size_bytes);
 
 /* pagemap.c: words of a run. 0, -EACCES (it may not be read), or -errno, with a sentence. */
-#define PAGEMAP_PRESENT (UINT64_C(1) << 63)
-#define PAGEMAP_SWAP    (UINT64_C(1) << 62) /* a page in swap, or a marker: protected or poisoned */
+#define PAGEMAP_PRESENT   (UINT64_C(1) << 63)
+#define PAGEMAP_SWAP      (UINT64_C(1) << 62) /* a page in swap, or a marker: protected or poisoned */
 #define PAGEMAP_PROTECTED (UINT64_C(1) << 57)
-#define PAGEMAP_ALONE   (UINT64_C(1) << 56) /* mapped once: not shared by fork */
+#define PAGEMAP_ALONE     (UINT64_C(1) << 56) /* mapped once: not shared by fork */
 int pagemap_read(const struct mmu_window *window, const void *address, unsigned pages_count,
                  uint64_t *ret_words) MUST_USE;
 

@@ -11,6 +11,7 @@
  */
 #include "base/assert.h"
 #include "base/error.h"
+#include "base/textfile.h"
 #include "runtime/loop_core.h"
 
 #include <errno.h>
@@ -308,8 +309,20 @@ static void watch_complete(struct uring_loop *uring, uint64_t key, int result, u
         arm_later(uring, slot);
 }
 
+/* Where the limit on processes leaves the kernel no worker (ulimit -u), it gives up the transfer: then it waits here.
+ */
+static int io_here(const struct loop_io *io)
+{
+    ssize_t done = io->is_write ? pwrite(io->fd, io->memory, io->size_bytes, (off_t)io->offset_bytes)
+                                : pread(io->fd, io->memory, io->size_bytes, (off_t)io->offset_bytes);
+
+    return done < 0 ? -errno : (int)done;
+}
+
 static void io_complete(struct uring_loop *uring, struct loop_io *io, int result)
 {
+    if (result == -ECANCELED)
+        result = io_here(io);
     uring->ios_inflight--;
     uring->core.handled++;
     io->done(io, result);
@@ -408,16 +421,13 @@ static const struct loop_ops uring_ops = {
 /* The sentence for why the kernel refuses. */
 static int refused(int error)
 {
-    FILE *file = fopen("/proc/sys/kernel/io_uring_disabled", "re");
-    int disabled = 0;
+    char text[16] = "";
+    uint64_t disabled;
 
-    if (file != NULL) {
-        if (fscanf(file, "%d", &disabled) != 1)
-            disabled = 0;
-        fclose(file);
-    }
-    if (disabled != 0)
-        return error_set(error, "io_uring is switched off by the sysctl kernel.io_uring_disabled=%d", disabled);
+    if (text_read("/proc/sys/kernel/io_uring_disabled", text, sizeof(text)) == 0 && text_number(text, &disabled) == 0 &&
+        disabled != 0)
+        return error_set(error, "io_uring is switched off by the sysctl kernel.io_uring_disabled=%u",
+                         (unsigned)disabled);
     if (error == -EPERM || error == -EACCES)
         return error_set(error, "io_uring is refused (%s), probably by the container's seccomp profile",
                          strerror(-error));

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define EXIT_LOST 71
@@ -47,6 +48,40 @@ static int room_take(struct fork_room *room, int any_descriptor)
                      FORK_SPARES);
 }
 
+static void *task_main(void *argument)
+{
+    _Atomic(uint32_t) *is_over = argument;
+
+    while (atomic_load(is_over) == 0)
+        os_futex_wait(is_over, 0, UINT64_MAX, false);
+    return NULL;
+}
+
+/* A child and its shard are two tasks more of the user: where that is limited, it is tried. */
+static int tasks_check(void)
+{
+    struct rlimit limit;
+    pthread_t tasks[2];
+    _Atomic(uint32_t) is_over = 0;
+    unsigned count = 0;
+    int error = 0;
+
+    if (getrlimit(RLIMIT_NPROC, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || geteuid() == 0)
+        return 0;
+    while (error == 0 && count < ARRAY_COUNT(tasks)) {
+        error = os_thread_start_small(&tasks[count], "tiermesh-room", task_main, &is_over);
+        count += error == 0;
+    }
+    atomic_store(&is_over, 1);
+    os_futex_wake(&is_over, (int)ARRAY_COUNT(tasks), false);
+    for (unsigned i = 0; i < count; i++)
+        pthread_join(tasks[i], NULL);
+    if (error == 0)
+        return 0;
+    return error_set(error,
+                     "no room for the child and its shard in the limit on processes (ulimit -u) or on addresses");
+}
+
 /* Is there room for a child? */
 int hooks_fork_check(void)
 {
@@ -59,6 +94,8 @@ int hooks_fork_check(void)
     error = room_take(&room, mmu_descriptor(managed_context.shard.mmu));
     room_leave(&room);
     os_descriptors_restore(room.limit_before);
+    if (error == 0)
+        error = tasks_check();
     if (error != 0)
         log_warn("process %d: cannot fork: %s", (int)getpid(), error_text());
     return error;

@@ -169,6 +169,9 @@ static int ddr_limit(struct pager *pager, uint64_t bytes)
                          max_bytes >> 20);
     if (is_inside_ddr(pager, TIER_ZMEM))
         error = share_fits(pager, bytes);
+    /* Its tables were reserved at the start: beyond what they hold DDR grows alone. */
+    if (error == -ENOMEM && bytes / PAGE_BYTES + pager->far_frames > pager->wanted_frames)
+        error = 0;
     if (error != 0)
         return error_set(error, "zmem inside a DDR budget of %lu MiB: %s", bytes >> 20, strerror(-error));
     wanted_set(pager, (uint32_t)(bytes / PAGE_BYTES) + pager->far_frames);

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "runtime/loop.h"
 #include "runtime/cxl.h"
+#include "runtime/loop.h"
 #include "runtime/managed.h"
 #include "runtime/record.h"
 
@@ -23,6 +23,8 @@
 #define FAULTS_AT_A_TIME  16
 #define PUBLISH_NS        100000000U
 #define BROKER_TIMEOUT_NS 5000000000U
+#define THREAD_WAIT_NS    2000000000U
+#define THREAD_RETRY_NS   2000000
 
 /* ---- faults ----------------------------------------------------------------------------------------------------- */
 
@@ -322,7 +324,10 @@ static int watches_open(struct private_shard *shard)
         return error;
     shard->broker_watch =
         (struct loop_watch){.fd = broker_descriptor(shard->broker), .ready = broker_ready, .context = shard};
-    return loop_watch(shard->loop, &shard->broker_watch, EPOLLIN);
+    error = loop_watch(shard->loop, &shard->broker_watch, EPOLLIN);
+    if (error != 0)
+        loop_unwatch(shard->loop, &shard->faults_watch);
+    return error;
 }
 
 /* What the kernel fills until now is charged to the pager, the extents with the lowest addresses first. */
@@ -374,6 +379,32 @@ static int shard_open(struct private_shard *shard)
     if (error == 0)
         extents_hand_over(shard);
     return error;
+}
+
+/* What a start that failed has opened so far. Nothing was put into it, and nothing of the program's is registered. */
+static void shard_give_back(struct private_shard *shard)
+{
+    limits_close(shard->limits);
+    if (shard->pager != NULL)
+        pager_destroy(shard->pager);
+    record_close(shard->record);
+    for (int i = 0; i < TIERS; i++)
+        tier_close(shard->tiers[i]);
+    if (shard->mmu != NULL)
+        mmu_cancel(shard->mmu);
+    if (shard->pages != NULL)
+        table_destroy(shard->pages);
+    if (shard->loop != NULL)
+        loop_destroy(shard->loop);
+    broker_close(shard->broker);
+    memset(shard->tiers, 0, sizeof(shard->tiers));
+    shard->limits = NULL;
+    shard->pager = NULL;
+    shard->record = NULL;
+    shard->mmu = NULL;
+    shard->pages = NULL;
+    shard->loop = NULL;
+    shard->broker = NULL;
 }
 
 /* A forked child has all tables already; what hangs on descriptors and threads is made anew. */
@@ -448,13 +479,16 @@ static void shard_run(struct private_shard *shard)
 static void *shard_main(void *argument)
 {
     struct private_shard *shard = argument;
-    int error = shard->pager == NULL ? shard_open(shard) : shard_reopen(shard);
+    bool is_first = shard->pager == NULL;
+    int error = is_first ? shard_open(shard) : shard_reopen(shard);
 
     affine_init(&shard->affine, managed_context.config.preload_affine);
     shard->start_error = error;
     if (error != 0)
         snprintf(shard->start_text, sizeof(shard->start_text), "%s",
                  error_text()[0] != '\0' ? error_text() : strerrordesc_np(-error));
+    if (error != 0 && is_first)
+        shard_give_back(shard);
     shard->start_ns = os_now_ns();
     /* Pairs with the acquire in thread_start(): the starter sees everything that was opened. */
     atomic_store_explicit(&shard->started, error == 0 ? 1 : 2, memory_order_release);
@@ -479,8 +513,11 @@ static int thread_start(struct private_shard *shard)
     }
     while ((started = atomic_load_explicit(&shard->started, memory_order_acquire)) == 0)
         os_futex_wait(&shard->started, 0, UINT64_MAX, false);
-    if (started == 1)
+    if (started == 1) {
+        mmu_guard(shard->mmu);
         return 0;
+    }
+    pthread_join(shard->thread, NULL);
     return error_set(shard->start_error, "%s", shard->start_text);
 }
 
@@ -496,13 +533,19 @@ int private_shard_start(struct managed *managed)
 int private_shard_resume(struct managed *managed)
 {
     struct private_shard *shard = &managed->shard;
+    struct timespec pause = {0, THREAD_RETRY_NS};
+    uint64_t deadline_ns = os_now_ns() + THREAD_WAIT_NS;
+    int error;
 
     atomic_store(&shard->parked, 0);
     shard->parking = NULL;
     shard->deferred_count = 0;
     shard->limit_changes = 0;
     shard->publish_ns = 0;
-    return thread_start(shard);
+    /* The parent saw that there is room for a thread; somebody else's may have taken it for a moment. */
+    while ((error = thread_start(shard)) == -EAGAIN && atomic_load(&shard->started) == 0 && os_now_ns() < deadline_ns)
+        nanosleep(&pause, NULL);
+    return error;
 }
 
 /* The last figures, and the last that is recorded. */

@@ -79,6 +79,7 @@ static int memory_open(struct node *node)
         error = mmu_open(&node->window, &node->features, &node->mmu);
     if (error != 0)
         return error;
+    mmu_guard(node->mmu);
     config.mmu = node->mmu;
     memcpy(config.tiers, node->tiers, sizeof(config.tiers));
     error = pager_create(&config, &node->pager);

@@ -20,6 +20,7 @@
 #include <sys/mman.h>
 
 #define ARENAS_MAX 32
+#define ROOM_BYTES ((size_t)8 << 20) /* a thread's cache, and what jemalloc may ask for to cut it from */
 
 /*
  * One automatic arena, 0; the program's MALLOC_CONF does not reach us (heap_jemalloc.c). Small blocks are cut from 32
@@ -175,13 +176,24 @@ static void thread_end(void *unused)
     heap_thread = HEAP_THREAD_OTHER;
 }
 
+/*
+ * jemalloc goes on without the cache of a thread for which it got no memory, and crashes when it looks there (5.3,
+ * tcache_init). So that is not tried where a limit leaves no room.
+ */
+static bool has_room(void)
+{
+    void *memory = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    return memory != MAP_FAILED && munmap(memory, ROOM_BYTES) == 0;
+}
+
 static void thread_enter(void)
 {
     unsigned arena;
 
     /* First: what libc or jemalloc allocate in here is libc's. */
     heap_thread = HEAP_THREAD_OTHER;
-    if (shim_own_thread() || !heap_is_first())
+    if (shim_own_thread() || !heap_is_first() || !has_room())
         return;
     arena = arena_at(atomic_fetch_add_explicit(&threads.turn, 1, memory_order_relaxed) % threads.count);
     if (arena == 0 || je_mallctl("thread.arena", NULL, NULL, &arena, sizeof(arena)) != 0)

@@ -223,6 +223,21 @@ WRAP(long, syscall, long number, ...)
     return raw_result(raw_call(number, values[0], values[1], values[2], values[3], values[4], values[5]));
 }
 
+/* Untranslated: libc's takes the lock that setlocale() holds, and that may wait for the shard to serve its malloc(). */
+WRAP(char *, strerror, int error)
+{
+    const char *words = strerrordesc_np(error);
+
+    return (char *)(uintptr_t)(words != NULL ? words : "unknown error");
+}
+
+WRAP(char *, strerror_r, int error, char *text, size_t size)
+{
+    (void)text;
+    (void)size;
+    return __wrap_strerror(error);
+}
+
 WRAP_CALL(pid_t, setsid, (void), SYS_setsid)
 WRAP_CALL(int, chdir, (const char *path), SYS_chdir, path)
 WRAP_CALL(pid_t, getpid, (void), SYS_getpid)

@@ -96,6 +96,8 @@ static int place_find(int pid, struct broker_place *ret_place)
     const char *path, *key;
     int status = 0;
 
+    if (environment == NULL && (errno == EACCES || errno == EPERM) && geteuid() == 0)
+        return error_set(EX_NOPERM, "process %d may not be looked at: the capability CAP_SYS_PTRACE is missing", pid);
     if (environment == NULL && (errno == EACCES || errno == EPERM))
         return error_set(EX_NOPERM, "process %d belongs to another user; only that user and root may look at it", pid);
     if (environment == NULL)

@@ -135,6 +135,17 @@ static void failed_exec(void)
     verify(5);
 }
 
+/* In a directory of its own, without /proc and /dev; what it has been managed with was opened before. */
+static void jailed(uint64_t version)
+{
+    check(chroot(".") == 0 && chdir("/") == 0, "only root can do this");
+    check(access("/proc/self/maps", F_OK) != 0, "the directory should be empty");
+    fill(version);
+    verify(version);
+    branch(1, version);
+    verify(version);
+}
+
 /* Another user by the time that memory is short. */
 static void other_user(void)
 {
@@ -172,9 +183,15 @@ int main(int argc, char **argv)
         other_user();
         return 0;
     }
+    if (strcmp(name, "jail_early") == 0) {
+        jailed(1);
+        return 0;
+    }
     fill(1);
     verify(1);
-    if (strcmp(name, "tree") == 0)
+    if (strcmp(name, "jail") == 0)
+        jailed(2);
+    else if (strcmp(name, "tree") == 0)
         branch(1, 1);
     else if (strcmp(name, "orphans") == 0)
         orphans();

@@ -5,6 +5,7 @@
 # What programs compute while they are managed is for the tests of real programs.
 set -euo pipefail
 
+self=$(realpath "$0")
 build=$1
 case=$2
 dsmrun=$build/dsmrun
@@ -13,7 +14,8 @@ managed=$build/tests/e2e_managed
 scratch=$(mktemp -d)
 export XDG_RUNTIME_DIR=$scratch/run
 mkdir "$XDG_RUNTIME_DIR"
-trap 'rm -rf "$scratch"' EXIT
+job=
+trap '[ -z "$job" ] || kill "$job" 2>/dev/null || true; rm -rf "$scratch"' EXIT
 cd "$scratch"
 unset LD_PRELOAD DSM_PRELOAD DSM_BROKER DSM_BROKER_KEY
 
@@ -28,6 +30,14 @@ expect() {
     shift
     timeout 30 "$@" >out 2>err </dev/null || status=$?
     [ "$status" = "$wanted" ] || fail "$* exited with $status, not $wanted: $(cat err)"
+}
+
+# The same beside a job that writes to ./out and ./err, and from another directory.
+expect_here() {
+    local wanted=$1 status=0
+    shift
+    timeout 30 "$@" >"$scratch/out.here" 2>"$scratch/err.here" </dev/null || status=$?
+    [ "$status" = "$wanted" ] || fail "$* exited with $status, not $wanted: $(cat "$scratch/err.here")"
 }
 
 # expect_word FILE WORDS: a line of the file has them.
@@ -277,6 +287,34 @@ case_dsmctl_early() {
     nothing_left
 }
 
+lies_in() { "$dsmctl" stat "$program" >stat 2>&1 && grep -q -- "lies in .*$1" stat; }
+
+# zmem as a share of DDR follows it, as much of it as pays, and can be given another share; nothing is lost meanwhile.
+case_dsmctl_percent() {
+    start --ddr 16M --zmem 50% --nvme 64M:. --summary off sh -c \
+        "echo ready \$\$; exec $build/tests/e2e_plain_touches 80 2000000 exit"
+    eventually lies_in 'of 16.0 MiB, zmem [1-9]'
+    expect_here 0 "$dsmctl" limit "$program" ddr 24M
+    eventually lies_in 'ddr .* of 24.0 MiB, zmem [1-9]'
+    expect_here 0 "$dsmctl" limit "$program" zmem 6M
+    eventually lies_in 'of 24.0 MiB, zmem .* of [0-6][.]. MiB'
+    expect_here 0 "$dsmctl" limit "$program" zmem 23M
+    eventually has_line err 'can have 90 % of it'
+    expect_here 0 "$dsmctl" limit "$program" ddr 8M
+    eventually lies_in 'ddr [4-8].* of 8.0 MiB, zmem .* of [0-2][.]. MiB'
+    # More than zmem's tables were made for: DDR grows all the same.
+    expect_here 0 "$dsmctl" limit "$program" ddr 600M
+    eventually lies_in 'of 600 MiB, zmem'
+    for wrong in 50% 0 -1 '' 99999999999999999999 1K; do
+        expect_here 64 "$dsmctl" limit "$program" zmem "$wrong"
+    done
+    kill -0 "$program" || fail "the program has ended: $(cat err)"
+    kill -TERM "$job"
+    wait "$job" || true
+    no_word err 'lost\|bug'
+    nothing_left
+}
+
 # Without the right to a userfaultfd: said before the program starts.
 case_userfaultfd() {
     [ "$(id -u)" = 0 ] || { echo "only root can become somebody without rights"; exit 77; }
@@ -323,6 +361,104 @@ case_forks() {
     no_word err 'this is a bug'
     no_word err 'denied' # of a changed user
     grep -q 'ddr to nvme' figures || fail "nothing was evicted, so this shows nothing: $(cat figures)"
+    nothing_left
+}
+
+# ---- where a machine is not as usual -------------------------------------------------------------------------------
+
+evicted() { # FILE
+    grep -q 'ddr to nvme' "$1" || fail "nothing was evicted, so this shows nothing: $(cat "$1")"
+}
+
+need_root() {
+    [ "$(id -u)" = 0 ] || { echo "only root can do this"; exit 77; }
+}
+
+# A disk of 230 MiB in a mount namespace, which goes with its last process: CASE DIRECTORY.
+case_disk_full() {
+    need_root
+    truncate -s 256M disk
+    mkfs.ext4 -q disk 2>err || { echo "no ext4 can be made: $(cat err)"; exit 77; }
+    mkdir mounted
+    if ! unshare -m sh -c "mount -o loop disk mounted" 2>err; then
+        echo "no disk can be mounted: $(cat err)"
+        exit 77
+    fi
+    expect 0 unshare -m "$self" "$build" on_full_disk "$scratch"
+    nothing_left
+}
+
+# The room of the store is taken at the start. What has no room then says so, and what comes later loses nothing.
+case_on_full_disk() {
+    local directory=$1 program="$build/tests/e2e_plain_forks 20 tree"
+    mount -o loop "$directory/disk" "$directory/mounted"
+    cd "$directory/mounted"
+    expect_here 69 "$dsmrun" --nvme 300M:. touch ran
+    expect_word "$scratch/err.here" 'free'
+    [ ! -e ran ] || fail "the program was started without its store"
+    expect_here 0 "$dsmrun" --ddr 8M --nvme 200M:. --summary "$scratch/figures" sh -c "dd if=/dev/zero of=filled bs=64K
+        ! dd if=/dev/zero of=more bs=64K count=4 && $program"
+    evicted "$scratch/figures"
+    dd if=/dev/zero of=again bs=4K 2>/dev/null && fail "the disk is not full"
+    # Figures may be missed or cut off; the program's status is its own.
+    expect_here 3 "$dsmrun" --ddr 8M --cxl 256M --summary figures sh -c "$program && exit 3"
+    cd /
+}
+
+# dsmrun in namespaces of its own, and a program that makes some for itself.
+case_namespaces() {
+    local program="$build/tests/e2e_plain_forks 20 tree"
+    local options="--ddr 8M --nvme 256M:. --summary figures" ran=0 kind
+    for kind in '--mount' '--pid --fork --mount-proc' '--net' '--ipc --uts --cgroup' '--user --map-root-user'; do
+        # shellcheck disable=SC2086
+        if ! unshare $kind true 2>err; then
+            echo "unshare $kind: $(cat err)"
+            continue
+        fi
+        # shellcheck disable=SC2086
+        expect 0 unshare $kind "$dsmrun" $options $program
+        evicted figures
+        # shellcheck disable=SC2086
+        expect 0 "$dsmrun" $options unshare $kind $program
+        evicted figures
+        ran=$((ran + 1))
+    done
+    [ "$ran" -gt 0 ] || { echo "no namespace can be made here"; exit 77; }
+    nothing_left
+}
+
+# A program in a directory without /proc and /dev: from the time when it is managed, and from before.
+case_chroot() {
+    need_root
+    mkdir empty figures
+    cd empty
+    expect_here 0 "$dsmrun" --ddr 8M --nvme 256M:"$scratch" --summary "$scratch/figures/late" \
+        "$build/tests/e2e_plain_forks" 20 jail
+    evicted "$scratch/figures/late"
+    expect_here 0 "$dsmrun" --ddr 8M --nvme 256M:"$scratch" "$build/tests/e2e_plain_forks" 20 jail_early
+    expect_word "$scratch/err.here" 'its memory stays unmanaged\|ddr to nvme'
+    # One that is started there has no library to load: it runs as it would without us.
+    mkdir -p bin
+    cp "$build/tests/e2e_static" bin/
+    expect_here 9 "$dsmrun" chroot . /bin/e2e_static
+    cd "$scratch"
+    nothing_left
+}
+
+# Two jobs in one directory, at once: each has a store and figures of its own.
+case_two_jobs() {
+    local job jobs=()
+    for job in 1 2; do
+        "$dsmrun" --ddr 8M --nvme 256M:. --summary "figures.$job" "$build/tests/e2e_plain_forks" 20 tree \
+            >"out.$job" 2>"err.$job" </dev/null &
+        jobs+=($!)
+    done
+    for job in "${jobs[@]}"; do
+        wait "$job" || fail "a job ended with $?: $(cat err.1 err.2)"
+    done
+    evicted figures.1
+    evicted figures.2
+    [ -z "$(find . -maxdepth 1 -name '*tiermesh*' -o -maxdepth 1 -name 'nvme*')" ] || fail "left behind: $(ls)"
     nothing_left
 }
 

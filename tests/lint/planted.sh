@@ -156,6 +156,7 @@ planted_preload() {
     printf '%s\n' '{ global:' "${names[@]/%/;}" 'local: *; };' >"$scratch/listed.map"
     good "the family" preload "$define" 'int hidden(void) { return getenv("A") != 0; }'
     bad "a system call" 'read is called by its libc name' preload "$define" 'int f(void) { return read(0, 0, 0); }'
+    bad "a lock of libc's" 'strerror takes a lock' preload "$define" 'char *f(void) { return strerror(1); }'
     bad "a stranger" 'no_such is not libc' preload "$define" 'int f(void) { return no_such(); }'
     bad "late thread storage" 'TLS_STATIC is missing' preload "$define" \
         '__attribute__((noinline)) static int *g(void) { static __thread int x; return &x; }' \

@@ -20,6 +20,10 @@ family+="malloc_usable_size cfree free_sized free_aligned_sized malloc_trim strd
 # By their libc names all the same: the clock, which is no system call there, and what jemalloc does not come to.
 allowed=" clock_gettime gettimeofday creat sched_getaffinity getcpu "
 
+# Locks of libc's that a thread of the program may hold while it waits for the shard: of locales, and of all streams.
+locking="strerror strerror_r __xpg_strerror_r strerror_l perror dcgettext gettext setlocale newlocale syslog "
+locking+="fopen fopen64 fdopen fclose fflush fprintf vfprintf printf puts fputs dlopen dlsym localtime strftime"
+
 exported=$(nm -D --defined-only "$library" | awk '$2 != "A" {sub(/@.*/, "", $3); print $3}' | sort -u)
 listed=$(sed -e 's|/\*.*\*/||' "$map" | sed -n '/global:/,/local:/p' | grep -oE '[A-Za-z_0-9]+;' | tr -d ';' | sort -u)
 for name in $(comm -13 <(echo "$listed") <(echo "$exported")); do
@@ -55,6 +59,9 @@ while read -r name; do
         continue
         ;;
     esac
+    if [[ " $locking " == *" $name "* ]]; then
+        finding "$name takes a lock of libc's that a thread which waits for the shard may hold"
+    fi
     if grep -qx "$name" <<<"$calls" && [[ $allowed != *" $name "* ]] && ! grep -qx "$name" <<<"$exported"; then
         finding "$name is called by its libc name"
     fi

@@ -40,3 +40,25 @@ tiermesh_test(NAME trap_map_at_once COMMAND trap_map_native filled_at_once LABEL
 
 tiermesh_test(NAME trap_shared_begun COMMAND trap_shared_native begun_by_one_that_ends LABELS shim
     ENVIRONMENT DSM_PRELOAD=1 DSM_DDR=32M DSM_CXL=256M LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
+
+# Memory that is a huge page when the shard starts. The kernel that this was about is in the rig (rig_preload).
+tiermesh_test(NAME trap_pin_huge COMMAND trap_pin_native in_a_huge_page LABELS shim
+    ENVIRONMENT DSM_PRELOAD=1 DSM_DDR=32M DSM_CXL=256M TRAP_PRESSURE=60 TRAP_EVICTS=1
+    LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
+
+# A start that fails when most is open, alone and with a broker: nothing is left of it.
+tiermesh_test(NAME refused SOURCES refused.c LABELS shim
+    ENVIRONMENT DSM_PRELOAD=1 DSM_DDR=8M DSM_CXL=1G DSM_NVME=64M:${CMAKE_BINARY_DIR}
+    LD_PRELOAD=$<TARGET_FILE:tiermesh-preload>)
+tiermesh_test(NAME refused_job LABELS shim
+    COMMAND dsmrun --ddr 8M --cxl 1G --summary off -- env DSM_NVME=64M:${CMAKE_BINARY_DIR} $<TARGET_FILE:refused>)
+
+tiermesh_test(NAME tight LABELS shim
+    COMMAND ${CMAKE_CURRENT_LIST_DIR}/tight.sh $<TARGET_FILE:tiermesh-preload>)
+
+tiermesh_test(NAME tight_forks_native SOURCES tight_forks.c LABELS shim)
+foreach(limit as data nproc)
+    tiermesh_test(NAME tight_forks_${limit} LABELS shim ENVIRONMENT TRAP_EVICTS=1
+        COMMAND dsmrun --ddr 8M --nvme 64M:${CMAKE_BINARY_DIR} --summary off --
+            $<TARGET_FILE:tight_forks_native> ${limit})
+endforeach()

@@ -317,6 +317,45 @@ static void of_a_debugger(void)
     CHECK(munmap(memory, SIZE) == 0);
 }
 
+/*
+ * A ring's buffer is one page of a huge page, since before memory ran short. Kernels that cannot split the huge page
+ * for that must not keep others waiting, and its pages go once the buffer is given back.
+ */
+static void in_a_huge_page(void)
+{
+    const size_t size = 4 * MIB, at = 300 * PAGE;
+    char *memory = map(size, RW);
+    struct iovec buffer = {memory + at, PAGE};
+    struct io_uring ring;
+    int fd = disk_file();
+
+    if (fd < 0)
+        return;
+    madvise(memory, size, MADV_HUGEPAGE);
+    fill(memory, size, 12);
+    if (io_uring_queue_init(8, &ring, 0) != 0) {
+        close(fd);
+        return;
+    }
+    CHECK(io_uring_register_buffers(&ring, &buffer, 1) == 0);
+    for (uint64_t i = 20; i < 24; i++) {
+        pressure();
+        CHECK(filled(memory, at, 12) && filled_at(memory + at + PAGE, size - at - PAGE, 12, at + PAGE));
+        fill(memory + at, PAGE, i);
+        ring_transfer(&ring, fd, true, memory + at, PAGE, 0);
+        memset(memory + at, 0, PAGE);
+        pressure();
+        ring_transfer(&ring, fd, false, memory + at, PAGE, 0);
+        CHECK(filled(memory + at, PAGE, i));
+    }
+    CHECK(io_uring_unregister_buffers(&ring) == 0);
+    io_uring_queue_exit(&ring);
+    push_out(memory, size);
+    CHECK(filled(memory, at, 12) && filled(memory + at, PAGE, 23));
+    CHECK(munmap(memory, size) == 0);
+    close(fd);
+}
+
 TRAP_MAIN({"direct", direct}, {"registered_buffers", registered_buffers}, {"gifts", gifts},
           {"without_copies", without_copies}, {"plain_calls", plain_calls}, {"of_another_process", of_another_process},
-          {"of_a_debugger", of_a_debugger})
+          {"of_a_debugger", of_a_debugger}, {"in_a_huge_page", in_a_huge_page})

@@ -191,6 +191,56 @@ static void test_pinned_page_is_refused(void **state)
     close(ring);
 }
 
+/* Whole, or split by the program before; either way the kernel cannot split it for MOVE, which must come to an end. */
+static void check_pinned_huge_page(struct fixture *fixture, bool is_split)
+{
+    void *staging;
+    unsigned moved = 0;
+    uint64_t started_ns;
+    int ring;
+    int result;
+
+    madvise(page_bytes(fixture, FIRST), 2 * EXTENT_BYTES, MADV_HUGEPAGE);
+    prepare(fixture, EXTENT_PAGES);
+    if (is_split)
+        assert_int_equal(mprotect(page_bytes(fixture, FIRST + 300), PAGE_BYTES, PROT_READ), 0);
+    ring = memory_pin(page_bytes(fixture, FIRST + 100), PAGE_BYTES);
+    if (ring < 0)
+        skip(); /* io_uring is refused here */
+    ok(mmu_staging_create(fixture->mmu, RUN, &staging));
+    started_ns = os_now_ns();
+    for (unsigned i = 0; i < 20; i++) { /* twice or so it tries in earnest */
+        result = mmu_take_out(fixture->mmu, page_of(FIRST + 96), RUN, staging, &moved);
+        assert_int_equal(result, -EBUSY);
+        assert_true(moved == 0 || moved == 4); /* 4: small pages, where huge ones are switched off */
+        if (moved > 0)
+            ok(mmu_copy(fixture->mmu, page_of(FIRST + 96), moved, staging, true));
+        mmu_staging_clear(fixture->mmu, staging, 0, moved);
+    }
+    assert_true(os_now_ns() - started_ns < 2000000000U);
+    for (unsigned i = 0; i < EXTENT_PAGES; i++)
+        assert_true(page_is_filled(page_bytes(fixture, FIRST + i), FIRST + i));
+    close(ring);
+    for (unsigned i = 0; i < 100 && result != 0; i++) { /* the ring is ended by a worker of the kernel */
+        usleep(20000);
+        result = mmu_take_out(fixture->mmu, page_of(FIRST + 96), RUN, staging, &moved);
+    }
+    assert_int_equal(result, 0);
+    assert_int_equal(moved, RUN);
+    for (unsigned i = 0; i < RUN; i++)
+        assert_true(page_is_filled((uint8_t *)staging + i * PAGE_BYTES, FIRST + 96 + i));
+}
+
+static void test_pages_of_a_pinned_huge_page_stay(void **state)
+{
+    check_pinned_huge_page(*state, false);
+}
+
+static void test_pages_of_a_split_pinned_huge_page_stay(void **state)
+{
+    check_pinned_huge_page(*state, true);
+}
+
 struct sharing_child {
     int to_child[2], to_parent[2];
     pid_t pid;
@@ -474,6 +524,8 @@ int main(void)
         TESTS(open_with_move),
         TESTS(open_without_move),
         cmocka_unit_test_setup_teardown(test_pinned_page_is_refused, open_with_move, close_fixture),
+        cmocka_unit_test_setup_teardown(test_pages_of_a_pinned_huge_page_stay, open_with_move, close_fixture),
+        cmocka_unit_test_setup_teardown(test_pages_of_a_split_pinned_huge_page_stay, open_with_move, close_fixture),
     };
 
     require_userfaultfd();
