@@ -50,18 +50,6 @@ product_of() {
     product=("$build/dsmrun" --ddr "${2}M" --nvme "3G:$store" --summary "$scratch/summary" "${set[@]}" ${OPTIONS:-} --)
 }
 
-# Faults of all processes of the job: "HARD SOFT NEW".
-faults() {
-    awk '/^  faults/ {
-            line = $0
-            sub(/^ *faults +/, "", line)
-            source = line; sub(/ +[0-9].*/, "", source)
-            count = line; sub(/^[a-z ]*/, "", count); sub(/ .*/, "", count)
-            sum[source == "ddr" ? "soft" : source == "new pages" ? "new" : "hard"] += count
-        }
-        END { print sum["hard"] + 0, sum["soft"] + 0, sum["new"] + 0 }' "$scratch/summary"
-}
-
 median() { sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 
 # figures NAME UNIT: from $scratch/rounds, lines of "WAY HARD SOFT NEW FIGURE".
@@ -108,7 +96,7 @@ program_once() {
         echo "failed $name: it ended with an error under $way"
         exit 1
     fi
-    echo "$way $(faults) $(awk "BEGIN { print $EPOCHREALTIME - $start }")" >>"$scratch/rounds"
+    echo "$way $(faults "$scratch/summary") $(awk "BEGIN { print $EPOCHREALTIME - $start }")" >>"$scratch/rounds"
     [ -n "$wanted" ] || wanted=$(md5sum <"$scratch/result")
     if [ "$(md5sum <"$scratch/result")" != "$wanted" ]; then
         echo "failed $name: another result under $way"
@@ -137,7 +125,7 @@ redis_once() {
         >"$scratch/load"
     rate=$(awk 'NR == 2 { print $1 }' "$scratch/load")
     servers_end product
-    faults | awk -v way="$way" -v rate="$rate" -v seconds="$seconds" '{
+    faults "$scratch/summary" | awk -v way="$way" -v rate="$rate" -v seconds="$seconds" '{
         all = rate * seconds / 10000
         print way, $1 / all, $2 / all, $3 / all, rate }' >>"$scratch/rounds"
 }

@@ -3,7 +3,11 @@
 # preload.sh BUILD_DIRECTORY OUTPUT.jsonl [--quick] [ROW...]: unchanged programs under the preload library, each beside
 # the same program under the kernel's swap, by turns in one run. Prints a table and one line "met NAME RATIO BAR" or
 # "missed NAME RATIO BAR" for each bar, and adds the figures to OUTPUT as JSON lines; without a ROW it begins anew.
-# Rows, also in $ROWS (and rounds in $ROUNDS): touch random zmem redis sqlite sort numpy fits memory.
+# Rows, also in $ROWS (and rounds in $ROUNDS): touch random zmem redis sqlite sort numpy dict fits memory. $BUDGETS of
+# programs: "zmem nvme", with compressed memory inside the budget and without. Under the latter there is a row
+# NAME-faults: faults that waited for a disk, of a program's run or of 10,000 requests, those on files included.
+# $CLUSTERS: values of page-cluster, the pages that the rival reads at a time as a power of two, each with its own rows
+# (the name ends in -pcN where that is not the machine's).
 #
 # The rival is the same binary in a memory cgroup of the size of the product's budget, with a swap file on the disk of
 # the nvme tier (swap.sh; needs root), or with zram. What cannot be had here is "skipped" with the reason. The exit
@@ -32,12 +36,16 @@ if [ "${1:-}" = --quick ]; then
     shift
 fi
 read -r -a rows <<<"$* ${ROWS:-}"
+read -r -a budgets <<<"${BUDGETS:-zmem nvme}"
+cluster_usual=$(cat /proc/sys/vm/page-cluster)
+read -r -a clusters <<<"${CLUSTERS:-$cluster_usual}"
 
 # Sizes: MiB of the limit, of a set that is twice that; rounds and seconds of each.
 limit=256 rounds=${ROUNDS:-5} seconds=3
 [ "$quick" = 0 ] || limit=16 rounds=1 seconds=0.2
 set_mib=$((limit * 2)) zmem_share=70%
 sort_lines=$((quick ? 100000 : 2500000)) sqlite_records=$((quick ? 20000 : 700000))
+dict_keys=$((quick ? 30000 : 400000))
 numpy_count=$((quick ? 1 << 18 : 1 << 24)) redis_keys=$((quick ? 10000 : 300000))
 source "$bench/programs.sh"
 
@@ -113,6 +121,43 @@ product_of() {
 rival_of() {
     limit_set "$1"
     rival=("$bench/in_group.sh" "$BENCH_CGROUP")
+}
+
+# cluster_set N: pages that the rival reads at a time; swap.sh puts it back. Sets suffix, for the names of rows.
+cluster_set() {
+    suffix=
+    [ "$1" = "$(cat /proc/sys/vm/page-cluster)" ] || echo "$1" >/proc/sys/vm/page-cluster
+    [ "$1" = "$cluster_usual" ] || suffix=-pc$1
+}
+
+# major CGROUP: faults of its processes that waited for the kernel's reads.
+major() { awk '$1 == "pgmajfault" { print $2 }' "$1/memory.stat"; }
+
+faults_begin() {
+    rm -f "$scratch/summary"
+    rival_major=$(major "$BENCH_CGROUP") product_major=$(major "$product_group")
+}
+
+# faults_end NAME SHARE_OF_PRODUCT SHARE_OF_RIVAL: the row of what was counted since, in such shares.
+faults_end() {
+    local hard soft new
+    [ -s "$scratch/summary" ] || return 0
+    read -r hard soft new <<<"$(faults "$scratch/summary")"
+    awk -v name="$1" -v product="$2" -v rival="$3" -v hard="$hard" -v soft="$soft" -v new="$new" \
+        -v ours=$(($(major "$product_group") - product_major)) \
+        -v theirs=$(($(major "$BENCH_CGROUP") - rival_major)) -v json="$output" 'BEGIN {
+            all = (hard + ours) / product; other = theirs / rival
+            ratio = other > 0 ? all / other : 0
+            verdict = all < other ? "met" : "missed"
+            printf "%-30s %10.2f %10.2f %-8s %7.3f  %7s %7s  %s\n", name, all, other, "faults", ratio, "", "", "<1"
+            printf "%s %s %.3f <1\n", verdict, name, ratio
+            printf "    %.1f of ours by the kernel; soft %.1f, on new pages %.1f\n", ours / product, soft / product,
+                   new / product
+            printf "{\"name\":\"%s\",\"unit\":\"faults\",\"product\":%.4f,\"reference\":%.4f,\"ratio\":%.4f,", name,
+                   all, other, ratio >>json
+            printf "\"soft\":%.4f,\"new\":%.4f,\"bar\":\"<1\",\"verdict\":\"%s\"}\n", soft / product, new / product,
+                   verdict >>json
+        }'
 }
 
 # measure --figure NAME,UNIT,BAR OPTION... PRODUCT... :: RIVAL...: goes on when it fails.
@@ -201,20 +246,34 @@ row_zmem() {
 # program NAME COMMAND...: at half and at a quarter of its peak. As one would run it, with compressed memory inside the
 # budget; and with the disk's tier only.
 program() {
-    local name=$1 top part percent
+    local name=$1 top part row cluster
     shift
     top=$(peak "$@")
     for part in 2 4; do
-        percent=$((100 / part))
         rival_of $((top / part))
-        product_of $((top / part)) --zmem "$zmem_share"
-        measure --figure "$name-$percent,s,>=1.2" --once --drop-caches "${product[@]}" "$@" :: "${rival[@]}" "$@"
-        product_of $((top / part))
-        measure --figure "$name-$percent-nvme,s,>=1" --once --drop-caches "${product[@]}" "$@" :: "${rival[@]}" "$@"
+        for cluster in "${clusters[@]}"; do
+            cluster_set "$cluster"
+            row=$name-$((100 / part))
+            if has_budget zmem; then
+                product_of $((top / part)) --zmem "$zmem_share"
+                measure --figure "$row$suffix,s,>=1.2" --once --drop-caches "${product[@]}" "$@" :: "${rival[@]}" "$@"
+            fi
+            if has_budget nvme; then
+                product_of $((top / part)) --summary "$scratch/summary"
+                faults_begin
+                measure --figure "$row-nvme$suffix,s,>=1" --once --drop-caches "${product[@]}" "$@" :: \
+                    "${rival[@]}" "$@"
+                faults_end "$row-nvme-faults$suffix" "$rounds" "$rounds"
+            fi
+        done
     done
+    cluster_set "$cluster_usual"
     printf '    %s needs %d MiB\n' "$name" "$top"
 }
 
+has_budget() { [[ " ${budgets[*]} " == *" $1 "* ]]; }
+
+row_dict() { dict_command && program dict "${command[@]}"; }
 row_sort() { sort_command && program sort "${command[@]}"; }
 row_sqlite() { sqlite_command && program sqlite "${command[@]}"; }
 
@@ -240,28 +299,42 @@ redis_pair() {
         "${load[@]}" "$scratch/rival" "$redis_keys" 1024 16
 }
 
+# commands NAME: tens of thousands that this server has done; nothing where it has ended.
+commands() {
+    redis-cli -s "$scratch/$1" info stats 2>/dev/null |
+        awk -F: '$1 == "total_commands_processed" { print $2 / 10000 }' || true
+}
+
 # redis_at NAME BAR MIB OPTION...: both servers with so much memory; options of dsmrun.
 redis_at() {
-    local name=$1 bar=$2
+    local name=$1 bar=$2 commands_product= commands_rival=
     rival_of "$3"
-    product_of "${@:3}"
+    product_of "${@:3}" --summary "$scratch/summary"
+    faults_begin
     if server product "${product[@]}" && server rival "${rival[@]}"; then
-        redis_pair "$name,requests/s,$bar" "$name-p99,us,<=1"
+        redis_pair "$name$suffix,requests/s,$bar" "$name-p99$suffix,us,<=1"
+        commands_product=$(commands product) commands_rival=$(commands rival)
     else
         failed=1
         echo "failed $name: a server does not answer"
     fi
     servers_end product rival
+    [ -z "$commands_rival" ] || [[ $name != *-nvme ]] ||
+        faults_end "$name-faults$suffix" "$commands_product" "$commands_rival"
 }
 
 row_redis() {
-    local part seconds=$seconds
+    local part cluster seconds=$seconds
     [ "$quick" = 1 ] || seconds=10
     redis_peak
     for part in 2 4; do
-        redis_at "redis-$((100 / part))" '>=1.2' $((top / part)) --zmem "$zmem_share"
-        redis_at "redis-$((100 / part))-nvme" '>=1' $((top / part))
+        for cluster in "${clusters[@]}"; do
+            cluster_set "$cluster"
+            ! has_budget zmem || redis_at "redis-$((100 / part))" '>=1.2' $((top / part)) --zmem "$zmem_share"
+            ! has_budget nvme || redis_at "redis-$((100 / part))-nvme" '>=1' $((top / part))
+        done
     done
+    cluster_set "$cluster_usual"
     printf '    redis needs %d MiB\n' "$top"
 }
 
@@ -302,7 +375,7 @@ if [ -z "${BENCH_CGROUP:-}" ]; then
 fi
 machine | tee -a "$output"
 printf '%-30s %10s %10s %-8s %7s  %7s %7s  %s\n' figure product reference unit ratio lowest highest bar
-[ "${#rows[@]}" -gt 0 ] || rows=(touch random zmem redis sqlite sort numpy fits memory)
+[ "${#rows[@]}" -gt 0 ] || rows=(touch random zmem redis sqlite sort numpy dict fits memory)
 for row in "${rows[@]}"; do
     "row_$row"
 done

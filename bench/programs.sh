@@ -33,6 +33,18 @@ pids_end() {
     pids=()
 }
 
+# faults SUMMARY: of all processes that dsmrun has told of there: "HARD SOFT NEW".
+faults() {
+    awk '/^  faults/ {
+            line = $0
+            sub(/^ *faults +/, "", line)
+            source = line; sub(/ +[0-9].*/, "", source)
+            count = line; sub(/^[a-z ]*/, "", count); sub(/ .*/, "", count)
+            sum[source == "ddr" ? "soft" : source == "new pages" ? "new" : "hard"] += count
+        }
+        END { print sum["hard"] + 0, sum["soft"] + 0, sum["new"] + 0 }' "$1"
+}
+
 # ---- programs that run from start to end -----------------------------------------------------------------------------
 
 # Sets command.

@@ -3,7 +3,8 @@
 # swap.sh DIRECTORY SWAP_MIB LIMIT_MIB COMMAND...: runs COMMAND with a swap file in DIRECTORY switched on and
 # BENCH_CGROUP naming a memory cgroup of LIMIT_MIB. Where that cannot be had, COMMAND runs all the same and
 # BENCH_NO_SWAP says why. Whatever happens, the swap file is switched off and removed, and so is the cgroup; what a
-# SIGKILL left is removed first.
+# SIGKILL left is removed first. COMMAND may change how many pages swap reads at a time: /proc/sys/vm/page-cluster is put
+# back when this script has ended, by a process that outlives it.
 set -euo pipefail
 
 directory=$1 swap_mib=$2 limit_mib=$3
@@ -11,6 +12,25 @@ shift 3
 file=$directory/tiermesh-bench.swap
 cgroup=
 pid=
+cluster=/proc/sys/vm/page-cluster
+cluster_before=$directory/tiermesh-bench.page-cluster # is there as long as what it says must be put back
+
+cluster_restore() {
+    [ -e "$cluster_before" ] || return 0
+    cat "$cluster_before" >"$cluster" && rm -f "$cluster_before"
+}
+
+# The end of the last writer of `alive`, which is this script alone, ends the read.
+cluster_watch() {
+    cluster_restore
+    cat "$cluster" >"$cluster_before.new" && mv "$cluster_before.new" "$cluster_before"
+    exec {alive}> >(
+        trap '' INT TERM HUP
+        read -r _ || true
+        cluster_restore
+    )
+    watcher=$!
+}
 
 swap_remove() {
     if [ -e "$file" ]; then
@@ -31,6 +51,10 @@ clean_up() {
         sleep 0.1
     done
     swap_remove || echo "swap.sh: $file is still switched on" >&2
+    if [ -n "${alive:-}" ]; then
+        exec {alive}>&-
+        wait "$watcher" || true
+    fi
 }
 
 # The sentence why there can be no swap, or nothing.
@@ -82,9 +106,14 @@ if [ -n "$why" ]; then
     export BENCH_NO_SWAP="$why"
 else
     export BENCH_CGROUP="$cgroup"
+    cluster_watch
 fi
 # In the background, so that a signal reaches this script at once.
-"$@" &
+if [ -n "${alive:-}" ]; then
+    "$@" {alive}>&- &
+else
+    "$@" &
+fi
 pid=$!
 status=0
 wait "$pid" || status=$?

@@ -22,17 +22,18 @@
 
 #include <string.h>
 
-#define NONE         UINT32_MAX
-#define GHOSTS_SHARE 2u
-#define COLD_MIN     64u
-#define COLD_SHARE   8u
-#define CREDIT_PAGE  2u                  /* frames that may be unmapped for a page that comes in */
-#define CREDIT_COLD  1u                  /* and for a prefetched one that is touched: nobody waited for it long */
-#define SCAN_MAX     64u                 /* pages looked at for one that may leave, before any will do */
-#define TRIAL_BATCHES 4u                 /* that are on trial at least, but no more than a quarter of the frames */
-#define FRAMES_FADE  16u                 /* calls of evict() after which a low of the resident pages is forgotten */
-#define RESIZE_SHARE 8u                  /* another budget that differs less changes no sizes */
-#define AGE_MAX      ((uint32_t)1 << 30) /* of times that are compared */
+#define NONE          UINT32_MAX
+#define GHOSTS_SHARE  2u
+#define COLD_MIN      64u
+#define COLD_SHARE    8u
+#define CREDIT_PAGE   2u                  /* frames that may be unmapped for a page that comes in */
+#define CREDIT_COLD   1u                  /* and for a prefetched one that is touched: nobody waited for it long */
+#define SCAN_MAX      64u                 /* pages looked at for one that may leave, before any will do */
+#define TRIAL_BATCHES 4u                  /* that are on trial at least, but no more than a quarter of the frames */
+#define FRAMES_FADE   16u                 /* calls of evict() after which a low of the resident pages is forgotten */
+#define RESIZE_SHARE  8u                  /* another budget that differs less changes no sizes */
+#define AGE_MAX       ((uint32_t)1 << 30) /* of times that are compared */
+#define GHOSTS_EVERY  4u                  /* touches, a line of ghosts is swept: there are two for five frames */
 
 enum list {
     LIST_NONE = 0, /* zeroed memory: the frame holds no page that the policy was told of */
@@ -67,7 +68,7 @@ struct ends {
 struct chooser {
     uint32_t frames;       /* that pages have when memory is full: the budget, or what others leave of it */
     uint32_t sized_frames; /* what the ghosts and the small caches are made for: about `frames` */
-    enum arm arm; /* the choice, and what it protects at most */
+    enum arm arm;          /* the choice, and what it protects at most */
     uint32_t protected_max;
     uint32_t batch;      /* that leaves at a time */
     uint32_t now;        /* touches that were seen */
@@ -246,7 +247,8 @@ static void times_sweep(struct chooser *chooser)
     if (chooser->now - node->touched > AGE_MAX)
         node->touched = chooser->now - AGE_MAX;
     chooser->swept = chooser->swept + 1 < chooser->nodes_used ? chooser->swept + 1 : 0;
-    ghosts_sweep(ghosts_of(chooser), chooser->now, AGE_MAX);
+    if (chooser->now % GHOSTS_EVERY == 0)
+        ghosts_sweep(ghosts_of(chooser), chooser->now, AGE_MAX);
 }
 
 static void frame_list_set(struct chooser *chooser, struct frames *frames, struct frame_id frame)
@@ -411,8 +413,8 @@ static uint32_t cold_allowed(const struct chooser *chooser)
  */
 static uint32_t trial_allowed(const struct chooser *chooser, const struct frames *frames)
 {
-    uint32_t trial = chooser->arm == ARM_S3_FIFO ? arm_small_frames(chooser->frames)
-                                                 : chooser->frames - chooser->protected_max;
+    uint32_t trial =
+        chooser->arm == ARM_S3_FIFO ? arm_small_frames(chooser->frames) : chooser->frames - chooser->protected_max;
     uint32_t limbo = frames_count(frames, FRAME_LIMBO);
     uint32_t in_limbo = most((uint32_t)((uint64_t)limbo * trial / chooser->frames), least(trial / 2, limbo / 2));
 
@@ -426,6 +428,14 @@ static uint32_t excess_of(const struct frames *frames, enum frame_list list, uin
     return count > allowed ? count - allowed : 0;
 }
 
+static uint32_t trial_excess_of(const struct chooser *chooser, const struct frames *frames)
+{
+    uint32_t count = frames_count(frames, FRAME_TRIAL);
+    uint32_t allowed = count > 0 ? trial_allowed(chooser, frames) : 0;
+
+    return count > allowed ? count - allowed : 0;
+}
+
 /*
  * Prefetched pages over their share are unmapped in any case: they are the next to leave. So are pages on trial, as far
  * as the credit goes: however full limbo is of protected pages, it is not those that should leave.
@@ -434,7 +444,7 @@ static uint32_t chooser_unmap_wanted(const struct placement *placement, const st
 {
     const struct chooser *chooser = placement_memory_const(placement);
     uint32_t target = limbo_target(chooser), count = frames_count(frames, FRAME_LIMBO);
-    uint32_t trial = excess_of(frames, FRAME_TRIAL, trial_allowed(chooser, frames));
+    uint32_t trial = trial_excess_of(chooser, frames);
     uint32_t wanted = most(count < target ? target - count : 0, trial);
 
     wanted = least(wanted, chooser->credit);
@@ -444,7 +454,7 @@ static uint32_t chooser_unmap_wanted(const struct placement *placement, const st
 static unsigned unmap_list(struct chooser *chooser, struct frames *frames, struct frame_id *frames_out, unsigned wanted)
 {
     uint32_t cold_excess = excess_of(frames, FRAME_COLD, cold_allowed(chooser));
-    uint32_t trial_excess = excess_of(frames, FRAME_TRIAL, trial_allowed(chooser, frames));
+    uint32_t trial_excess = trial_excess_of(chooser, frames);
     unsigned cold = frames_heads(frames, FRAME_COLD, frames_out, least(cold_excess, wanted));
     unsigned trial = frames_heads(frames, FRAME_TRIAL, frames_out + cold, least(trial_excess, wanted - cold));
     unsigned count = cold + trial;
@@ -609,7 +619,7 @@ static unsigned chooser_evict(struct placement *placement, struct frames *frames
 static const char *chooser_choice(const struct placement *placement)
 {
     static const char *const names[ARMS] = {
-        [ARM_LRU] = "lru",          [ARM_S3_FIFO] = "s3-fifo",  [ARM_LIRS_1] = "lirs-1",
+        [ARM_LRU] = "lru",         [ARM_S3_FIFO] = "s3-fifo", [ARM_LIRS_1] = "lirs-1",
         [ARM_LIRS_10] = "lirs-10", [ARM_LIRS_30] = "lirs-30", [ARM_LIRS_60] = "lirs-60",
     };
 

@@ -63,18 +63,24 @@ static int piece_read(struct run *run, struct trace *trace)
 
 /* ---- the first pass ---------------------------------------------------------------------------------------------- */
 
-/* Room for `count` more; else, or when they are too many, Belady is left out. */
+/* Belady is left out from here on. */
+static void futures_drop(struct run *run)
+{
+    free(run->next);
+    run->next = NULL;
+}
+
+/* Room for `count` more, where there is memory. */
 static void futures_room(struct run *run, int count)
 {
     uint64_t capacity = run->next_capacity != 0 ? 2 * run->next_capacity : PIECE;
-    uint32_t *grown = NULL;
+    uint32_t *grown;
 
     if (run->touches + (uint64_t)count <= run->next_capacity)
         return;
-    if (run->touches + (uint64_t)count <= RUN_FUTURE_MAX)
-        grown = realloc(run->next, capacity * sizeof(*run->next));
+    grown = realloc(run->next, capacity * sizeof(*run->next));
     if (grown == NULL)
-        free(run->next);
+        futures_drop(run);
     run->next = grown;
     run->next_capacity = capacity;
 }
@@ -113,7 +119,9 @@ static int first_pass(struct run *run, struct trace *trace)
     while ((count = piece_read(run, trace)) > 0) {
         int error = 0;
 
-        if (run->touches == 0 || run->next != NULL)
+        if (trace_records(trace) > RUN_FUTURE_MAX)
+            futures_drop(run);
+        else if (run->touches == 0 || run->next != NULL)
             futures_room(run, count);
         if (run->next != NULL)
             error = futures_note(run, &last, &capacity, count);

@@ -6,4 +6,6 @@ endforeach()
 if(TARGET tiermesh-replay)
     tiermesh_test(NAME test_replay_program COMMAND ${CMAKE_CURRENT_LIST_DIR}/program.sh
         $<TARGET_FILE:tiermesh-replay> LABELS unit)
+    tiermesh_test(NAME test_replay_program_long COMMAND ${CMAKE_CURRENT_LIST_DIR}/program_long.sh
+        $<TARGET_FILE:tiermesh-replay> LABELS unit long noasan TIMEOUT 300)
 endif()
