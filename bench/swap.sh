@@ -3,8 +3,8 @@
 # swap.sh DIRECTORY SWAP_MIB LIMIT_MIB COMMAND...: runs COMMAND with a swap file in DIRECTORY switched on and
 # BENCH_CGROUP naming a memory cgroup of LIMIT_MIB. Where that cannot be had, COMMAND runs all the same and
 # BENCH_NO_SWAP says why. Whatever happens, the swap file is switched off and removed, and so is the cgroup; what a
-# SIGKILL left is removed first. COMMAND may change how many pages swap reads at a time: /proc/sys/vm/page-cluster is put
-# back when this script has ended, by a process that outlives it.
+# SIGKILL left is removed first. COMMAND may change how many pages swap reads at a time: /proc/sys/vm/page-cluster is
+# put back when this script has ended, by a process that outlives it.
 set -euo pipefail
 
 directory=$1 swap_mib=$2 limit_mib=$3
