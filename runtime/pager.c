@@ -62,6 +62,7 @@ static void frame_put(struct pager *pager, struct page_entry *entry)
     *pager_note(pager, entry) = (struct frame_note){.clean_slot = UINT32_MAX};
     pager_spread_forgotten(pager, (struct frame_id){entry->place});
     frames_put(pager->frames, (struct frame_id){entry->place});
+    pager->left_count++;
 }
 
 void pager_frame_put(struct pager *pager, struct page_entry *entry)

@@ -15,8 +15,6 @@
 #define COMPRESS_MIN   16u /* pages compressed at a time, more when most are refused, which is quick: faults wait */
 #define REFUSED_MOST    128u /* of 256 */
 #define FRESH_AT_A_TIME 64
-#define STALL_RETRY_NS 1000000U
-#define STALL_LIMIT_NS 2000000000U /* a fault that finds no frame for so long is answered by SIGBUS, not by a hang */
 
 /* Frames chosen by the policy, with what is needed of their pages. */
 struct batch {
@@ -704,29 +702,6 @@ unsigned pager_evict_some(struct pager *pager, unsigned wanted)
 
 /* ---- before the loop blocks ------------------------------------------------------------------------------------ */
 
-static void stalls_answer(struct pager *pager)
-{
-    uint64_t now_ns = os_now_ns();
-
-    for (unsigned left = pager->stalls_count; left > 0; left--) {
-        struct stalled_fault fault = pager->stalls[pager->stalls_first];
-        bool is_new = page_where(pager_entry(pager, fault.page)) == WHERE_NOWHERE;
-        bool has_room = is_new ? pager_frames_used(pager) < pager->budget_frames : !pager_is_crowded(pager);
-
-        if (!has_room && !is_new)
-            return; /* it has bytes, which are never given up for want of room */
-        if (!has_room && (pager->fresh_count > 0 || now_ns - fault.start_ns < STALL_LIMIT_NS))
-            return;
-        pager->stalls_first = (pager->stalls_first + 1) % PAGER_STALLS_MAX;
-        pager->stalls_count--;
-        pager->stats.stalled_ns += now_ns > fault.stalled_ns ? now_ns - fault.stalled_ns : 0;
-        if (has_room)
-            pager_fault(pager, fault.page, fault.is_write, fault.thread, fault.start_ns);
-        else
-            pager_poison(pager, fault.page, "every tier of this node is full; raise option cxl or nvme");
-    }
-}
-
 /* Messages and atomics whose page could not be asked from the disk yet, or is here now. */
 static void waiters_retry(struct pager *pager)
 {
@@ -782,14 +757,14 @@ void pager_balance(struct pager *pager)
     if (pager->is_starved || pager->atomics_count > 0)
         waiters_retry(pager);
     if (pager->stalls_count > 0)
-        stalls_answer(pager);
+        pager_stalls_answer(pager);
 }
 
 uint64_t pager_deadline_ns(const struct pager *pager)
 {
     uint64_t shrink_ns = pager_shrink_deadline_ns(pager);
     uint64_t spread_ns = pager_spread_deadline_ns(pager);
-    uint64_t stall_ns = pager->stalls_count > 0 ? os_now_ns() + STALL_RETRY_NS : UINT64_MAX;
+    uint64_t stall_ns = pager_stall_deadline_ns(pager);
 
     if (spread_ns < shrink_ns)
         shrink_ns = spread_ns;

@@ -58,21 +58,6 @@ static void record(struct pager *pager, enum dsm_source source, const struct sta
         pager_touched(pager, source, fault->page, fault->is_write, fault->start_ns);
 }
 
-void pager_stall(struct pager *pager, const struct stalled_fault *fault)
-{
-    unsigned at = (pager->stalls_first + pager->stalls_count) % PAGER_STALLS_MAX;
-
-    /* A thread whose fault is not kept here raises it anew when woken. Thread 0: rights came, perhaps nobody waits. */
-    if (fault->thread == 0 || pager->stalls_count == PAGER_STALLS_MAX) {
-        mmu_wake(pager->mmu, fault->page, 1);
-        return;
-    }
-    pager->stalls[at] = *fault;
-    pager->stalls[at].stalled_ns = os_now_ns();
-    pager->stalls_count++;
-    pager->stats.stalled_faults++;
-}
-
 /* ---- the page is in memory already ----------------------------------------------------------------------------- */
 
 static int mapped_serve(struct pager *pager, struct page_id page, struct page_entry *entry, bool is_write)

@@ -167,6 +167,7 @@ struct pager {
 
     struct stalled_fault stalls[PAGER_STALLS_MAX]; /* a ring */
     unsigned stalls_first, stalls_count;
+    uint64_t left_count, left_seen, left_ns; /* pages that left their frames; when the last one was seen to */
     struct revoke revokes[PAGER_REVOKES_MAX];
     unsigned revokes_count;
 
@@ -227,7 +228,6 @@ void pager_frame_attach(struct pager *pager, struct page_entry *entry, struct fr
 void pager_fill_start(struct pager *pager, struct page_id page, const struct stalled_fault *fault);
 void pager_unpark(struct pager *pager, struct fill *fill, const struct stalled_fault *fault);
 bool pager_bring(struct pager *pager, struct page_id page, const struct stalled_fault *fault);
-void pager_stall(struct pager *pager, const struct stalled_fault *fault);
 uint32_t pager_frames_used(const struct pager *pager);
 /* false: no fill or buffer is free now. run: what it is a part of; NULL: of nothing that was predicted. */
 bool pager_fill_run(struct pager *pager, struct page_id first, unsigned pages_count, const struct stalled_fault *fault,
@@ -262,6 +262,11 @@ void pager_ahead_forgotten(struct pager *pager, struct frame_id frame);
 /* pager_advise.c */
 void pager_needs_follow(struct pager *pager);
 
+/* pager_stall.c */
+void pager_stall(struct pager *pager, const struct stalled_fault *fault);
+void pager_stalls_answer(struct pager *pager);
+uint64_t pager_stall_deadline_ns(const struct pager *pager);
+
 /* pager_new.c */
 unsigned pager_new_run(struct pager *pager, struct page_id page);
 int pager_new_pages(struct pager *pager, struct page_id first, unsigned count);
@@ -278,6 +283,7 @@ bool pager_compressed_must_leave(const struct pager *pager);
 void pager_share_apply(struct pager *pager); /* zmem may take pager_share_frames() from now on */
 void pager_budget_init(struct pager *pager);
 void pager_budget_follow(struct pager *pager);
+bool pager_is_moving(const struct pager *pager); /* something leaves, or is being written and will have left */
 void pager_far_set(struct pager *pager, uint32_t frames); /* so many may lie in far memory from now on */
 uint64_t pager_shrink_deadline_ns(const struct pager *pager);
 

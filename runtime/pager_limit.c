@@ -115,8 +115,7 @@ static int share_fits(struct pager *pager, uint64_t bytes)
 
 /* ---- DDR ------------------------------------------------------------------------------------------------------- */
 
-/* Something leaves, or is being written and will have left. */
-static bool is_under_way(const struct pager *pager)
+bool pager_is_moving(const struct pager *pager)
 {
     bool result = pager->has_evicted;
 
@@ -132,7 +131,7 @@ void pager_budget_follow(struct pager *pager)
     uint32_t next = pager_frames_used(pager) + pager->marks.low; /* faults have as much room as otherwise */
 
     pager->is_shrinking = next > pager->wanted_frames;
-    if (is_under_way(pager) && pager->budget_frames > FOLLOW_MIN_FRAMES)
+    if (pager_is_moving(pager) && pager->budget_frames > FOLLOW_MIN_FRAMES)
         next = least(next, pager->budget_frames - FOLLOW_MIN_FRAMES);
     next = least(next, pager->ceiling_frames);
     pager->budget_frames = next > pager->wanted_frames ? next : pager->wanted_frames;

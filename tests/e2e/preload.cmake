@@ -14,7 +14,7 @@ add_executable(e2e_static ${CMAKE_CURRENT_LIST_DIR}/static.c)
 set_target_properties(e2e_static PROPERTIES POSITION_INDEPENDENT_CODE OFF LINK_FLAGS "-static"
     RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 foreach(case refusals environment store summary dsmctl dsmctl_early ulimit userfaultfd disk_full namespaces chroot
-        two_jobs dsmctl_percent)
+        two_jobs dsmctl_percent store_full)
     tiermesh_test(NAME e2e_preload_${case} LABELS e2e TIMEOUT 120
         COMMAND ${CMAKE_CURRENT_LIST_DIR}/preload.sh ${CMAKE_BINARY_DIR} ${case})
     set_property(TEST e2e_preload_${case} APPEND PROPERTY ENVIRONMENT CC=${CMAKE_C_COMPILER})

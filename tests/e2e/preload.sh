@@ -388,6 +388,17 @@ case_disk_full() {
     nothing_left
 }
 
+# Forked processes share slots, so reading a page frees none: with the store full a page may not come any more. That is
+# SIGBUS, in the parent or in a child, and not a wait without end.
+case_store_full() {
+    local status=0
+    timeout 100 "$dsmrun" --ddr 8M --nvme 16M:. "$build/tests/e2e_plain_forks" 20 tree >out 2>err </dev/null ||
+        status=$?
+    [ "$status" = 1 ] || [ "$status" = 135 ] || fail "it exited with $status: $(cat err)"
+    expect_word err 'every tier of this node is full'
+    nothing_left
+}
+
 # The room of the store is taken at the start. What has no room then says so, and what comes later loses nothing.
 case_on_full_disk() {
     local directory=$1 program="$build/tests/e2e_plain_forks 20 tree"
