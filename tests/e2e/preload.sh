@@ -344,8 +344,12 @@ case_ulimit() {
     expect 0 "$dsmrun" $options bash -c "ulimit -v 1000000; $program"
     grep -q 'ddr to nvme' figures || fail "nothing was evicted, so this shows nothing: $(cat figures)"
     expect 0 "$dsmrun" $options bash -c "(ulimit -v 1000000; $program) && $program && [ \$(ulimit -v) = unlimited ]"
-    expect 1 bash -c "ulimit -v 30000; exec $dsmrun --ddr 8M $program"
-    expect_word err 'its memory stays unmanaged: .*ulimit'
+    # Room for the program to start, and not for the tables; how much that is differs by build.
+    local room=28000
+    until grep -qs 'its memory stays unmanaged: .*ulimit' err; do
+        [ $((room += 1000)) -le 60000 ] || fail "no limit leaves memory unmanaged: $(cat err)"
+        expect 1 bash -c "ulimit -v $room; exec $dsmrun --ddr 8M $program"
+    done
     nothing_left
 }
 
