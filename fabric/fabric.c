@@ -121,6 +121,17 @@ void *fabric_lent(struct fabric *fabric)
     return fabric->pages == NULL ? NULL : fabric->pages->lent(fabric);
 }
 
+void *fabric_landing(struct fabric *fabric)
+{
+    return fabric->pages == NULL ? NULL : fabric->pages->landing(fabric);
+}
+
+uint64_t fabric_peer_lends(struct fabric *fabric, struct node_id peer)
+{
+    ASSERT(peer.index < fabric->nodes_count);
+    return fabric->pages == NULL ? 0 : fabric->pages->peer_lends(fabric, peer);
+}
+
 int fabric_operate(struct fabric *fabric, struct fabric_operation *operation)
 {
     int result;

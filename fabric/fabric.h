@@ -30,7 +30,7 @@
 #define FABRIC_ADDRESS_MAX 256
 #define FABRIC_PARTS_MAX   128 /* iovecs of one send() */
 #define FABRIC_PATH_MAX    192
-#define FABRIC_READ_MAX    (16 * 1024) /* bytes of one FABRIC_READ */
+#define FABRIC_READ_MAX    (16 * 1024) /* bytes of one FABRIC_READ without `into` */
 
 enum fabric_plane {
     PLANE_CONTROL = 0, /* small coherence and lock messages: never behind page bytes */
@@ -68,6 +68,7 @@ struct fabric_config {
     const char *shm_directory;   /* shm: where the rendezvous socket lies (0700, the job's) */
     int shared_file;             /* shm: descriptor offered to peers by fabric_peer_file(), or -1 */
     size_t lent_bytes;           /* verbs: memory lent to peers, fabric_lent(); 0: none */
+    size_t landing_bytes;        /* verbs: memory where reads of what peers lend may end, fabric_landing(); 0: none */
 };
 
 /*
@@ -84,9 +85,11 @@ struct fabric_operation {
     } kind;
     struct node_id peer;
     uint64_t offset_bytes; /* in what the peer lends; of words a multiple of 8 */
-    uint32_t size_bytes;   /* of a read: 1 .. FABRIC_READ_MAX */
+    uint32_t size_bytes;   /* of a read: 1 .. FABRIC_READ_MAX, or what the landing memory has from `into` on */
+    void *into;            /* of a read: on 8 bytes, in fabric_landing(). NULL: its bytes are for `done` alone */
     uint64_t operand, expected;
-    /* `bytes`: what was read, or the word as it was before; on 8 bytes, valid during the call; NULL after a failure. */
+    /* `bytes`: what was read, or the word as it was before; on 8 bytes, valid during the call, or those at `into`; NULL
+     * after a failure: nothing is written to `into` any more. */
     void (*done)(struct fabric_operation *operation, int result, const void *bytes);
     void *context;
 };
@@ -94,6 +97,8 @@ struct fabric_operation {
 /* What a transport with FABRIC_CAP_PAGES has besides. */
 struct fabric_pages_ops {
     void *(*lent)(struct fabric *fabric);
+    void *(*landing)(struct fabric *fabric);
+    uint64_t (*peer_lends)(struct fabric *fabric, struct node_id peer);
     int (*operate)(struct fabric *fabric, struct fabric_operation *operation);
 };
 
@@ -191,6 +196,12 @@ const char *fabric_name(const struct fabric *fabric);
 
 /* The memory that peers may read and whose words they may change, of lent_bytes. NULL: none is lent. */
 void *fabric_lent(struct fabric *fabric);
+
+/* The memory where reads may end, of landing_bytes. NULL: there is none. */
+void *fabric_landing(struct fabric *fabric);
+
+/* Bytes that the peer lends on the connection by which it is reached now; 0: none, operations are not served. */
+uint64_t fabric_peer_lends(struct fabric *fabric, struct node_id peer);
 
 /*
  * Start a one-sided operation. Never calls back. 0; -EOPNOTSUPP when the peer is not reached by such a connection now,

@@ -138,6 +138,8 @@ struct verbs {
     unsigned slots_over_count;
     void *lent; /* lent_bytes of it; NULL: none */
     struct ibv_mr *lent_mr;
+    void *landing; /* landing_bytes of it; NULL: none */
+    struct ibv_mr *landing_mr;
     struct verbs_arrival *arrivals;
     size_t arrivals_bytes;
     struct verbs_plane planes[PLANES];
@@ -191,7 +193,7 @@ int verbs_qp_note(struct verbs_qp *qp, const uint8_t *bytes, size_t size) MUST_U
 void verbs_qp_trouble(struct verbs_qp *qp, int error, const char *what); /* told from the poll */
 
 /* verbs_pages.c */
-int verbs_lend(struct verbs *verbs) MUST_USE; /* with error_set() */
+void verbs_lend(struct verbs *verbs);
 void verbs_lend_end(struct verbs *verbs);
 unsigned verbs_pages_access(const struct verbs_qp *qp);
 int verbs_pages_grant(struct verbs_qp *qp) MUST_USE; /* it is ready: the first thing it sends. 0 or -errno */

@@ -286,7 +286,7 @@ static int device_open(struct verbs *verbs)
         return error_set(-EIO, "RDMA: descriptors of %s: %m", verbs->device.name);
     result = memory_register(verbs);
     if (result == 0)
-        result = verbs_lend(verbs);
+        verbs_lend(verbs);
     for (unsigned plane = 0; plane < PLANES && result == 0; plane++)
         result = plane_open(verbs, (enum fabric_plane)plane);
     return result;

@@ -36,29 +36,54 @@ static unsigned lent_access(const struct verbs *verbs)
     return device_has_atomics(verbs) ? access | IBV_ACCESS_REMOTE_ATOMIC : access;
 }
 
-int verbs_lend(struct verbs *verbs)
+/* Pages of this process alone, known to the device. */
+static int memory_make(struct verbs *verbs, size_t size, unsigned access, void **ret_memory, struct ibv_mr **ret_mr)
 {
-    size_t size = verbs->config.lent_bytes;
-    unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
     void *memory;
 
-    if (size == 0)
-        return 0;
     if (os_pages_map(size, &memory) != 0)
-        return error_set(-ENOMEM, "RDMA: no memory to lend %zu bytes", size);
-    verbs->lent = memory;
+        return -ENOMEM;
     madvise(memory, size, MADV_DONTFORK);
+    if (access != 0) {
+        *ret_mr = ibv_reg_mr(verbs->pd, memory, size, access);
+        if (*ret_mr == NULL) {
+            int error = errno;
+
+            os_pages_unmap(memory, size);
+            return -error;
+        }
+    }
+    *ret_memory = memory;
+    return 0;
+}
+
+/* Messages do without: when the memory cannot be had, or not be locked, nothing is lent, or nothing lands. */
+void verbs_lend(struct verbs *verbs)
+{
+    const struct fabric_config *config = &verbs->config;
+    unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+    int error = 0;
+
     if (!WINDOW_IS_SERVED(verbs))
-        return 0; /* registered for each connection */
-    verbs->lent_mr = ibv_reg_mr(verbs->pd, memory, size, access);
-    return verbs->lent_mr == NULL ? error_set(-errno, "RDMA: register %zu bytes to lend: %m", size) : 0;
+        access = 0; /* registered for each connection */
+    if (config->lent_bytes > 0)
+        error = memory_make(verbs, config->lent_bytes, access, &verbs->lent, &verbs->lent_mr);
+    if (error == 0 && config->landing_bytes > 0)
+        error = memory_make(verbs, config->landing_bytes, IBV_ACCESS_LOCAL_WRITE, &verbs->landing, &verbs->landing_mr);
+    if (error != 0)
+        log_warn("RDMA: %zu KiB for one-sided reads and atomics cannot be registered with %s (%s; see 'ulimit -l'); "
+                 "going on without them",
+                 (config->lent_bytes + config->landing_bytes) >> 10, verbs->device.name, strerror(-error));
 }
 
 void verbs_lend_end(struct verbs *verbs)
 {
     if (verbs->lent_mr != NULL)
         ibv_dereg_mr(verbs->lent_mr);
+    if (verbs->landing_mr != NULL)
+        ibv_dereg_mr(verbs->landing_mr);
     os_pages_unmap(verbs->lent, verbs->config.lent_bytes);
+    os_pages_unmap(verbs->landing, verbs->config.landing_bytes);
 }
 
 /* The access flags that a data queue pair needs so that its peer can use what is lent. */
@@ -159,6 +184,38 @@ static void *pages_lent(struct fabric *fabric)
     return verbs_of_fabric(fabric)->lent;
 }
 
+static void *pages_landing(struct fabric *fabric)
+{
+    return verbs_of_fabric(fabric)->landing;
+}
+
+/* The queue pair that operations on the peer's memory take; NULL: none now. */
+static struct verbs_qp *operations_qp(struct verbs *verbs, struct node_id peer)
+{
+    struct tcp_link *link = &verbs->base.tcp->peers[peer.index].links[PLANE_DATA];
+    struct verbs_qp *qp = link->is_carried ? link->carried : NULL;
+
+    return qp != NULL && qp->state == VERBS_UP && qp->trouble == 0 ? qp : NULL;
+}
+
+static uint64_t pages_peer_lends(struct fabric *fabric, struct node_id peer)
+{
+    const struct verbs_qp *qp = operations_qp(verbs_of_fabric(fabric), peer);
+
+    return qp == NULL ? 0 : qp->peer_lends.size_bytes;
+}
+
+static uint64_t read_max(const struct verbs *verbs, const struct fabric_operation *operation)
+{
+    uint64_t at = (uintptr_t)operation->into - (uintptr_t)verbs->landing;
+
+    if (operation->into == NULL)
+        return FABRIC_READ_MAX;
+    return verbs->landing == NULL || at > verbs->config.landing_bytes || (at & 7) != 0
+               ? 0
+               : verbs->config.landing_bytes - at;
+}
+
 static int operation_check(const struct verbs_qp *qp, const struct fabric_operation *operation)
 {
     bool is_read = operation->kind == FABRIC_READ;
@@ -167,7 +224,8 @@ static int operation_check(const struct verbs_qp *qp, const struct fabric_operat
 
     if (lent == 0 || (!is_read && !qp->peer_lends.has_atomics))
         return -EOPNOTSUPP;
-    if (size == 0 || size > FABRIC_READ_MAX || size > lent || operation->offset_bytes > lent - size)
+    if (size == 0 || size > lent || (is_read && size > read_max(qp->verbs, operation)) ||
+        operation->offset_bytes > lent - size)
         return -EINVAL;
     return !is_read && (operation->offset_bytes & 7) != 0 ? -EINVAL : 0;
 }
@@ -197,6 +255,10 @@ static int operation_post(struct verbs_qp *qp, struct verbs_slot *slot, const st
     struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1};
 
     if (operation->kind == FABRIC_READ) {
+        if (operation->into != NULL) {
+            sge.addr = (uintptr_t)operation->into;
+            sge.lkey = verbs->landing_mr->lkey;
+        }
         wr.opcode = IBV_WR_RDMA_READ;
         wr.wr.rdma.remote_addr = address;
         wr.wr.rdma.rkey = qp->peer_lends.key;
@@ -215,14 +277,13 @@ static int operation_post(struct verbs_qp *qp, struct verbs_slot *slot, const st
 static int pages_operate(struct fabric *fabric, struct fabric_operation *operation)
 {
     struct verbs *verbs = verbs_of_fabric(fabric);
-    struct tcp_link *link = &verbs->base.tcp->peers[operation->peer.index].links[PLANE_DATA];
-    struct verbs_qp *qp = link->is_carried ? link->carried : NULL;
+    struct verbs_qp *qp = operations_qp(verbs, operation->peer);
     struct verbs_slot *slot;
     int result;
 
-    if (link->peer->session == 0)
+    if (verbs->base.tcp->peers[operation->peer.index].session == 0)
         return -EHOSTDOWN;
-    if (qp == NULL || qp->state != VERBS_UP || qp->trouble != 0)
+    if (qp == NULL)
         return -EOPNOTSUPP;
     result = operation_check(qp, operation);
     if (result != 0)
@@ -304,13 +365,20 @@ int verbs_pages_deliver(struct verbs *verbs)
         verbs->slots_over_count--;
         count++;
         fabric_report_done(&verbs->base.tcp->base, operation, slot->result,
-                           slot->result == 0 ? slot_memory(verbs, slot) : NULL);
+                           slot->result != 0         ? NULL
+                           : operation->into != NULL ? operation->into
+                                                     : slot_memory(verbs, slot));
         slot->operation = NULL; /* only now: its bytes were in use */
     }
     return count;
 }
 
-static const struct fabric_pages_ops pages_ops = {.lent = pages_lent, .operate = pages_operate};
+static const struct fabric_pages_ops pages_ops = {
+    .lent = pages_lent,
+    .landing = pages_landing,
+    .peer_lends = pages_peer_lends,
+    .operate = pages_operate,
+};
 
 void verbs_pages_offer(struct verbs *verbs)
 {

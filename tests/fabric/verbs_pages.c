@@ -19,7 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LENT_BYTES ((size_t)256 * 1024)
+#define LENT_BYTES    ((size_t)256 * 1024)
+#define LANDING_BYTES ((size_t)320 * 1024)
 
 struct expected {
     struct fabric_operation operation;
@@ -46,6 +47,7 @@ static int set_up(void **state)
 
         world_node_close(&world, i);
         world.nodes[i].config.lent_bytes = LENT_BYTES;
+        world.nodes[i].config.landing_bytes = LANDING_BYTES;
         world_node_open(&world, i);
         lent = fabric_lent(world.nodes[i].fabric);
         assert_non_null(lent);
@@ -153,6 +155,33 @@ static void test_reads_bring_the_owners_bytes(void **state)
         }
     }
     world_settle(&world);
+}
+
+/* All that is lent in one read, where the reader wants it, and there alone. */
+static void test_reads_land(void **state)
+{
+    static struct expected one = {.is_checked = true};
+    uint8_t *landing = fabric_landing(world.nodes[1].fabric);
+
+    (void)state;
+    assert_non_null(landing);
+    wait_for_notes(1, 0);
+    assert_int_equal(fabric_peer_lends(world.nodes[1].fabric, node_of(0)), LENT_BYTES);
+    memset(landing, 0xee, LANDING_BYTES);
+    one.operation.into = landing + 8;
+    assert_int_equal(start(&one, 1, 0, FABRIC_READ, 0, LENT_BYTES), 0);
+    WORLD_UNTIL(&world, one.done_count == 1);
+    assert_int_equal(one.result, 0);
+    for (size_t i = 0; i < LANDING_BYTES; i++)
+        assert_int_equal(landing[i], i < 8 || i >= LENT_BYTES + 8 ? 0xee : byte_at(i - 8));
+    one.operation.into = landing + LANDING_BYTES - 8;
+    assert_int_equal(start(&one, 1, 0, FABRIC_READ, 0, 9), -EINVAL);
+    one.operation.into = landing + 4;
+    assert_int_equal(start(&one, 1, 0, FABRIC_READ, 0, 8), -EINVAL);
+    one.operation.into = landing - 8;
+    assert_int_equal(start(&one, 1, 0, FABRIC_READ, 0, 8), -EINVAL);
+    one.operation.into = landing + LANDING_BYTES + 8;
+    assert_int_equal(start(&one, 1, 0, FABRIC_READ, 0, 8), -EINVAL);
 }
 
 static void test_bounds_are_checked_before_the_wire(void **state)
@@ -280,6 +309,39 @@ static void test_cut_during_an_atomic(void **state)
     assert_int_equal(world.nodes[1].downs[0], 0);
 }
 
+/*
+ * The peer closes in the middle of reads: each ends once, whole or -ECONNABORTED, and nothing lands afterwards, when
+ * the memory may be another's.
+ */
+static void test_peer_closes_during_reads(void **state)
+{
+    static struct expected reads[8];
+    uint8_t *landing = fabric_landing(world.nodes[1].fabric);
+    unsigned aborted_count = 0;
+
+    (void)state;
+    wait_for_notes(1, 0);
+    for (size_t i = 0; i < ARRAY_COUNT(reads); i++) {
+        reads[i].is_checked = true;
+        reads[i].operation.into = landing;
+        start_in_time(&reads[i], 1, 0, FABRIC_READ, 0, LENT_BYTES);
+    }
+    world_node_close(&world, 0);
+    for (size_t i = 0; i < ARRAY_COUNT(reads); i++) {
+        WORLD_UNTIL(&world, reads[i].done_count == 1);
+        assert_true(reads[i].result == 0 || reads[i].result == -ECONNABORTED);
+        aborted_count += reads[i].result != 0;
+    }
+    assert_true(aborted_count > 0);
+    memset(landing, 0xee, LANDING_BYTES);
+    WORLD_UNTIL(&world, !world.nodes[1].is_up[0]);
+    assert_int_equal(fabric_peer_lends(world.nodes[1].fabric, node_of(0)), 0);
+    for (size_t i = 0; i < LANDING_BYTES; i++)
+        assert_int_equal(landing[i], 0xee);
+    for (size_t i = 0; i < ARRAY_COUNT(reads); i++)
+        assert_int_equal(reads[i].done_count, 1);
+}
+
 /* The key of a connection that has ended opens nothing any more: the peer's device refuses, nothing is written. */
 static void test_key_dies_with_its_connection(void **state)
 {
@@ -368,12 +430,14 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
         TEST(test_capabilities_say_so),
         TEST(test_reads_bring_the_owners_bytes),
+        TEST(test_reads_land),
         TEST(test_bounds_are_checked_before_the_wire),
         TEST(test_too_many_at_once_are_refused),
         TEST(test_fetch_adds_add_up),
         TEST(test_compare_and_swap),
         TEST(test_who_lends_nothing_is_not_read),
         TEST(test_cut_during_an_atomic),
+        TEST(test_peer_closes_during_reads),
         TEST(test_key_dies_with_its_connection),
         TEST(test_without_memory_windows),
         TEST(test_key_is_for_its_peer_alone),
