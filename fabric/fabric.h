@@ -68,6 +68,7 @@ struct fabric_config {
     const char *shm_directory;   /* shm: where the rendezvous socket lies (0700, the job's) */
     int shared_file;             /* shm: descriptor offered to peers by fabric_peer_file(), or -1 */
     size_t lent_bytes;           /* verbs: memory lent to peers, fabric_lent(); 0: none */
+    bool lends_words;            /* verbs: they may also change its words, by FABRIC_FETCH_ADD and such */
     size_t landing_bytes;        /* verbs: memory where reads of what peers lend may end, fabric_landing(); 0: none */
 };
 
@@ -194,7 +195,10 @@ unsigned fabric_capabilities(const struct fabric *fabric);
 const char *fabric_path(const struct fabric *fabric, struct node_id peer, enum fabric_plane plane);
 const char *fabric_name(const struct fabric *fabric);
 
-/* The memory that peers may read and whose words they may change, of lent_bytes. NULL: none is lent. */
+/*
+ * The memory that peers may read, and with lends_words whose words they may change, of lent_bytes. NULL: none is lent.
+ * From disconnect() or peer_down() on the peer reads nothing of it any more.
+ */
 void *fabric_lent(struct fabric *fabric);
 
 /* The memory where reads may end, of landing_bytes. NULL: there is none. */

@@ -29,11 +29,16 @@ static bool device_has_atomics(const struct verbs *verbs)
     return verbs->attributes.atomic_cap != IBV_ATOMIC_NONE;
 }
 
+static bool words_are_lent(const struct verbs *verbs)
+{
+    return verbs->config.lends_words && device_has_atomics(verbs);
+}
+
 static unsigned lent_access(const struct verbs *verbs)
 {
     unsigned access = IBV_ACCESS_REMOTE_READ;
 
-    return device_has_atomics(verbs) ? access | IBV_ACCESS_REMOTE_ATOMIC : access;
+    return words_are_lent(verbs) ? access | IBV_ACCESS_REMOTE_ATOMIC : access;
 }
 
 /* Pages of this process alone, known to the device. */
@@ -110,16 +115,20 @@ static int window_bind(struct verbs_qp *qp, uint32_t *ret_key)
     return verbs_qp_post(qp, &wr, false);
 }
 
-static int registration_make(struct verbs_qp *qp, uint32_t *ret_key)
+/* As at open, what cannot be registered is not lent: false, and messages go on. */
+static bool registration_make(struct verbs_qp *qp, uint32_t *ret_key)
 {
     struct verbs *verbs = qp->verbs;
     unsigned access = lent_access(verbs) | IBV_ACCESS_LOCAL_WRITE;
 
     qp->lent_mr = ibv_reg_mr(verbs->pd, verbs->lent, verbs->config.lent_bytes, access);
-    if (qp->lent_mr == NULL)
-        return -errno;
+    if (qp->lent_mr == NULL) {
+        log_warn("RDMA: %zu KiB cannot be registered with %s for node %u (%m; see 'ulimit -l'); nothing is lent to it",
+                 verbs->config.lent_bytes >> 10, verbs->device.name, qp->link->peer->id.index);
+        return false;
+    }
     *ret_key = qp->lent_mr->rkey;
-    return 0;
+    return true;
 }
 
 /* The key goes to the peer on the connection that it is for, and on no other. */
@@ -129,22 +138,25 @@ int verbs_pages_grant(struct verbs_qp *qp)
     uint8_t note[NOTE_BYTES];
     struct bytes_writer writer = {note, sizeof(note), false};
     uint32_t key = 0;
-    int result;
+    int result = 0;
 
     if (verbs_pages_access(qp) == 0)
         return 0;
-    result = WINDOW_IS_SERVED(verbs) ? window_bind(qp, &key) : registration_make(qp, &key);
+    if (WINDOW_IS_SERVED(verbs))
+        result = window_bind(qp, &key);
+    else if (!registration_make(qp, &key))
+        return 0;
     if (result != 0)
         return result;
     bytes_put_u64(&writer, (uintptr_t)verbs->lent);
     bytes_put_u64(&writer, verbs->config.lent_bytes);
     bytes_put_u32(&writer, key);
-    bytes_put_u32(&writer, device_has_atomics(verbs));
+    bytes_put_u32(&writer, words_are_lent(verbs));
     ASSERT(!writer.failed && writer.left == 0);
     return verbs_qp_note(qp, note, sizeof(note));
 }
 
-/* Before the queue pair goes: the window holds on to it. */
+/* Before the queue pair goes: the window holds on to it. Whoever still reads is refused. */
 void verbs_pages_revoke(struct verbs_qp *qp)
 {
     if (qp->window != NULL)

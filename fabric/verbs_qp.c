@@ -365,9 +365,11 @@ bool verbs_qp_is_flushed(struct verbs_qp *qp)
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
 
+/* It still sends; what is lent may be another's from now on. */
 void verbs_qp_linger(struct verbs_qp *qp)
 {
     verbs_qp_block(qp, false);
+    verbs_pages_revoke(qp);
     qp->link = NULL;
     qp->state = VERBS_LINGERING;
     qp->until_ns = os_now_ns() + LINGER_NS;

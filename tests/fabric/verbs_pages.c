@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LENT_BYTES    ((size_t)256 * 1024)
 #define LANDING_BYTES ((size_t)320 * 1024)
@@ -47,6 +48,7 @@ static int set_up(void **state)
 
         world_node_close(&world, i);
         world.nodes[i].config.lent_bytes = LENT_BYTES;
+        world.nodes[i].config.lends_words = true;
         world.nodes[i].config.landing_bytes = LANDING_BYTES;
         world_node_open(&world, i);
         lent = fabric_lent(world.nodes[i].fabric);
@@ -282,6 +284,36 @@ static void test_who_lends_nothing_is_not_read(void **state)
     assert_int_equal(start(&one, 1, 0, FABRIC_READ, 0, 8), -EOPNOTSUPP);
 }
 
+/* Who lends for reading alone is read, and changed by nobody, whatever a peer believes. */
+static void test_words_that_are_not_lent(void **state)
+{
+    struct expected one = {.is_checked = true};
+    uint64_t *word;
+
+    (void)state;
+    world_node_close(&world, 0);
+    WORLD_UNTIL(&world, !world.nodes[1].is_up[0] && !world.nodes[2].is_up[0]);
+    world.nodes[0].config.lends_words = false;
+    world_node_open(&world, 0);
+    word = fabric_lent(world.nodes[0].fabric);
+    for (size_t at = 0; at < LENT_BYTES; at++)
+        ((uint8_t *)word)[at] = byte_at(at);
+    world_forget(&world, 1, 0);
+    world_connect(&world, 1, 0);
+    wait_for_notes(1, 0);
+    assert_int_equal(start(&one, 1, 0, FABRIC_READ, 0, 100), 0);
+    WORLD_UNTIL(&world, one.done_count == 1);
+    assert_int_equal(one.result, 0);
+    assert_int_equal(start(&one, 1, 0, FABRIC_FETCH_ADD, 0, 0), -EOPNOTSUPP);
+    qp_at(1, 0)->peer_lends.has_atomics = true;
+    *word = 4321;
+    one.operation.operand = 1;
+    assert_int_equal(start(&one, 1, 0, FABRIC_FETCH_ADD, 0, 0), 0);
+    WORLD_UNTIL(&world, one.done_count == 1);
+    assert_int_equal(one.result, -EACCES);
+    assert_int_equal(*word, 4321);
+}
+
 /* ---- connections that end -------------------------------------------------------------------------------------- */
 
 /* An atomic under way when its connection is cut says that its fate is unknown, once; the session goes on. */
@@ -310,7 +342,7 @@ static void test_cut_during_an_atomic(void **state)
 }
 
 /*
- * The peer closes in the middle of reads: each ends once, whole or -ECONNABORTED, and nothing lands afterwards, when
+ * The peer closes in the middle of reads: each ends once, whole or with an error, and nothing lands afterwards, when
  * the memory may be another's.
  */
 static void test_peer_closes_during_reads(void **state)
@@ -329,7 +361,7 @@ static void test_peer_closes_during_reads(void **state)
     world_node_close(&world, 0);
     for (size_t i = 0; i < ARRAY_COUNT(reads); i++) {
         WORLD_UNTIL(&world, reads[i].done_count == 1);
-        assert_true(reads[i].result == 0 || reads[i].result == -ECONNABORTED);
+        assert_true(reads[i].result == 0 || reads[i].result == -ECONNABORTED || reads[i].result == -EACCES);
         aborted_count += reads[i].result != 0;
     }
     assert_true(aborted_count > 0);
@@ -340,6 +372,30 @@ static void test_peer_closes_during_reads(void **state)
         assert_int_equal(landing[i], 0xee);
     for (size_t i = 0; i < ARRAY_COUNT(reads); i++)
         assert_int_equal(reads[i].done_count, 1);
+}
+
+/* Once the owner has disconnected it writes there what is not for that peer, which is refused at once. */
+static void test_disconnected_reads_no_more(void **state)
+{
+    static struct expected reads[8];
+    unsigned refused_count = 0;
+
+    (void)state;
+    wait_for_notes(1, 0);
+    for (size_t i = 0; i < ARRAY_COUNT(reads); i++) {
+        reads[i].is_checked = true;
+        reads[i].operation.into = fabric_landing(world.nodes[1].fabric);
+        start_in_time(&reads[i], 1, 0, FABRIC_READ, 0, LENT_BYTES);
+    }
+    fabric_disconnect(world.nodes[0].fabric, node_of(1));
+    memset(fabric_lent(world.nodes[0].fabric), 0xee, LENT_BYTES);
+    usleep(100000); /* the device goes on alone */
+    for (size_t i = 0; i < ARRAY_COUNT(reads); i++) {
+        WORLD_UNTIL(&world, reads[i].done_count == 1);
+        refused_count += reads[i].result != 0;
+    }
+    assert_true(refused_count > 0);
+    WORLD_UNTIL(&world, !world.nodes[1].is_up[0]);
 }
 
 /* The key of a connection that has ended opens nothing any more: the peer's device refuses, nothing is written. */
@@ -393,6 +449,26 @@ static void test_without_memory_windows(void **state)
     assert_int_equal(one.result, -EACCES);
 }
 
+/* What cannot be registered is not lent; the connection stays as it is. */
+static void test_registration_fails(void **state)
+{
+    struct expected one = {.done_count = 0};
+    struct verbs *verbs = verbs_of(tcp_at(0)->carrier);
+
+    (void)state;
+    wait_for_notes(1, 0);
+    verbs->attributes.device_cap_flags &= ~(unsigned)IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    verbs->config.lent_bytes = (size_t)1 << 50;
+    assert_int_equal(fabric_cut(world.nodes[1].fabric, node_of(0)), 0);
+    WORLD_UNTIL(&world, qp_at(1, 0) != NULL && qp_at(0, 1) != NULL);
+    world_send_sized(&world, 0, 1, PLANE_DATA, 5000);
+    world_settle(&world);
+    verbs->config.lent_bytes = LENT_BYTES;
+    assert_non_null(qp_at(0, 1));
+    assert_null(qp_at(0, 1)->lent_mr);
+    assert_int_equal(start(&one, 1, 0, FABRIC_READ, 0, 8), -EOPNOTSUPP);
+}
+
 /* The key of one peer is none for another. */
 static void test_key_is_for_its_peer_alone(void **state)
 {
@@ -436,10 +512,13 @@ int main(void)
         TEST(test_fetch_adds_add_up),
         TEST(test_compare_and_swap),
         TEST(test_who_lends_nothing_is_not_read),
+        TEST(test_words_that_are_not_lent),
         TEST(test_cut_during_an_atomic),
         TEST(test_peer_closes_during_reads),
+        TEST(test_disconnected_reads_no_more),
         TEST(test_key_dies_with_its_connection),
         TEST(test_without_memory_windows),
+        TEST(test_registration_fails),
         TEST(test_key_is_for_its_peer_alone),
         TEST(test_read_beyond_what_is_lent),
     };
