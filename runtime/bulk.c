@@ -2,13 +2,18 @@
 /*
  * bulk.c - runs of pages kept current and in memory for a reader, and the reader on the same host.
  *
- * The serving half runs on the shard alone. A run is opened by a message (the reader then copies from our file) or by a
- * thread of this node that sends the bytes over a connection of its own (bulk_stream.c).
+ * The serving half runs on the shard alone. A run is opened by a message (the reader then copies from our file, or
+ * reads one-sidedly what we copied into the memory that we lend) or by a thread of this node that sends the bytes over
+ * a connection of its own (bulk_stream.c).
+ *
+ * A slice of the lent memory belongs to one reader from the moment it is filled until he closes the run, or is not a
+ * member any more and his connection, with its key, is gone: so nobody reads a slice while it is written.
  */
 #include "runtime/bulk.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "runtime/bulk_pull.h"
 #include "runtime/bulk_stream.h"
 
 #include <errno.h>
@@ -20,9 +25,10 @@
 
 enum serve_state {
     SERVE_FREE = 0,
-    SERVE_ASKED,   /* coherence_read() is on its way */
-    SERVE_GATHER,  /* bytes come from lower tiers */
-    SERVE_OPEN,    /* the reader copies from our file */
+    SERVE_ASKED,  /* coherence_read() is on its way */
+    SERVE_GATHER, /* bytes come from lower tiers */
+    SERVE_COPY,   /* lent: slice by slice is copied, a slice a turn of the loop */
+    SERVE_OPEN,   /* the reader copies from our file, or from slices; the pages of slices are not kept any more */
 };
 
 /* A run that this home keeps for a reader. */
@@ -34,8 +40,11 @@ struct serve {
     uint64_t id; /* the reader's, or for an opener our own */
     struct page_id first;
     unsigned pages_count, pinned_count;
-    bool has_holes; /* a page was never written: our file has nothing there, which reads as zeroes */
-    bool is_current; /* coherence keeps it so until coherence_read_end() */
+    bool is_lent; /* by slices */
+    unsigned copied_count;
+    uint8_t slices[LEND_SLICES_MAX]; /* their numbers; of a lent run all it needs, from the start */
+    bool has_holes;                  /* a page was never written: our file has nothing there, which reads as zeroes */
+    bool is_current;                 /* coherence keeps it so until coherence_read_end() */
 };
 
 /* A run that a thread of this node reads. On the thread's stack; found by its number. */
@@ -51,7 +60,8 @@ struct bulk {
     struct serve serves[BULK_SERVED_MAX];
     struct read *reads[READS_MAX]; /* the shard's */
     uint64_t next_id, next_serve;
-    unsigned gathering;
+    unsigned gathering, copying;
+    bool slice_is_used[LEND_SLICES];
 };
 
 static void wire_send(struct node *node, struct node_id to, const struct wire *wire)
@@ -63,6 +73,22 @@ static void wire_send(struct node *node, struct node_id to, const struct wire *w
     peers_send(node, to, PLANE_CONTROL, &part, 1);
 }
 
+static int copy_from_file(int file, uint64_t offset, size_t size, char *buffer)
+{
+    while (size > 0) {
+        ssize_t done = pread(file, buffer, size, (off_t)offset);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return done < 0 && errno == EFAULT ? -EFAULT : -EIO;
+        buffer += done;
+        offset += (uint64_t)done;
+        size -= (size_t)done;
+    }
+    return 0;
+}
+
 /* ---- the home -------------------------------------------------------------------------------------------------- */
 
 static uint64_t serve_token(const struct serve *serve)
@@ -70,7 +96,13 @@ static uint64_t serve_token(const struct serve *serve)
     return (uint64_t)(uintptr_t)&serve->current | TOKEN_BULK;
 }
 
-static void serve_end(struct node *node, struct serve *serve)
+static unsigned slices_of(const struct serve *serve)
+{
+    return serve->is_lent ? (serve->pages_count + LEND_SLICE_PAGES - 1) / LEND_SLICE_PAGES : 0;
+}
+
+/* The pages may change and leave again. */
+static void serve_release(struct node *node, struct serve *serve)
 {
     for (unsigned i = 0; i < serve->pinned_count; i++) {
         struct page_entry *entry = table_find(node->pages, page_of(serve->first.index + i));
@@ -78,10 +110,19 @@ static void serve_end(struct node *node, struct serve *serve)
         if (page_unpin(entry))
             pager_unpinned(node->pager);
     }
+    serve->pinned_count = 0;
     if (serve->is_current)
         coherence_read_end(node->coherence, serve_token(serve), os_now_ns());
-    if (serve->state == SERVE_GATHER)
-        node->bulk->gathering--;
+    serve->is_current = false;
+}
+
+static void serve_end(struct node *node, struct serve *serve)
+{
+    serve_release(node, serve);
+    for (unsigned i = 0; i < slices_of(serve); i++)
+        node->bulk->slice_is_used[serve->slices[i]] = false;
+    node->bulk->gathering -= serve->state == SERVE_GATHER;
+    node->bulk->copying -= serve->state == SERVE_COPY;
     serve->state = SERVE_FREE;
 }
 
@@ -89,6 +130,8 @@ static void serve_answer(struct node *node, struct serve *serve, int result)
 {
     struct wire wire = {.type = WIRE_BULK_READY, .id = serve->id, .result = result, .a = serve->has_holes};
 
+    if (serve->is_lent)
+        wire.type = WIRE_BULK_PART;
     if (serve->opener != NULL)
         request_finish(serve->opener, result, serve->id);
     else
@@ -133,8 +176,36 @@ static void serve_advance(struct node *node, struct serve *serve)
         return;
     }
     node->bulk->gathering--;
+    if (serve->is_lent) {
+        node->bulk->copying++;
+        serve->state = SERVE_COPY;
+        return;
+    }
     serve->state = SERVE_OPEN;
     serve_answer(node, serve, 0);
+}
+
+/* By pread(): a load from a hole would make a page in our file. */
+static void slice_copy(struct node *node, struct serve *serve)
+{
+    unsigned index = serve->copied_count;
+    unsigned left = serve->pages_count - index * LEND_SLICE_PAGES;
+    size_t size = (left < LEND_SLICE_PAGES ? left : LEND_SLICE_PAGES) * PAGE_BYTES;
+    uint64_t lent_at = (uint64_t)serve->slices[index] * LEND_SLICE_BYTES;
+    uint64_t file_at = (serve->first.index + (uint64_t)index * LEND_SLICE_PAGES) << PAGE_SHIFT;
+    struct wire part = {.type = WIRE_BULK_PART, .id = serve->id, .a = lent_at, .b = index};
+    int error = copy_from_file(node->window.memfd, file_at, size, (char *)fabric_lent(node->tcp) + lent_at);
+
+    if (error != 0) {
+        serve_refuse(node, serve, -EIO);
+        return;
+    }
+    wire_send(node, serve->reader, &part);
+    if (++serve->copied_count < slices_of(serve))
+        return;
+    node->bulk->copying--;
+    serve->state = SERVE_OPEN;
+    serve_release(node, serve);
 }
 
 /* coherence_read() is answered; called from inside the protocol, so the rest waits for bulk_retry(). */
@@ -155,6 +226,19 @@ static bool run_is_served_here(const struct node *node, uint64_t first, uint64_t
            node_is(node->coherence_env.home_of(node->coherence_env.context, page_of(first)), node->self);
 }
 
+/* All that the run needs, or nothing. */
+static bool slices_take(struct node *node, struct serve *serve)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < LEND_SLICES && count < slices_of(serve); i++)
+        if (!node->bulk->slice_is_used[i])
+            serve->slices[count++] = (uint8_t)i;
+    for (unsigned i = 0; count == slices_of(serve) && i < count; i++)
+        node->bulk->slice_is_used[serve->slices[i]] = true;
+    return count == slices_of(serve);
+}
+
 /* 0: answered later. Else why not. */
 static int serve_begin(struct node *node, const struct serve *wanted)
 {
@@ -168,20 +252,25 @@ static int serve_begin(struct node *node, const struct serve *wanted)
     if (serve == node->bulk->serves + BULK_SERVED_MAX)
         return -EAGAIN;
     *serve = *wanted;
+    if (!slices_take(node, serve)) {
+        serve->state = SERVE_FREE;
+        return -EAGAIN;
+    }
     serve->state = SERVE_ASKED;
     error = coherence_read(node->coherence, serve->first, serve->pages_count, serve_token(serve), os_now_ns());
     if (error != 0)
-        serve->state = SERVE_FREE;
+        serve_end(node, serve);
     return error;
 }
 
 static void serve_open(struct node *node, struct node_id from, const struct wire *wire)
 {
-    struct wire refusal = {.type = WIRE_BULK_READY, .id = wire->id};
-    struct serve wanted = {.reader = from, .id = wire->id, .first = page_of(wire->a)};
+    bool is_lent = wire->type == WIRE_BULK_LEND;
+    struct wire refusal = {.type = is_lent ? WIRE_BULK_PART : WIRE_BULK_READY, .id = wire->id};
+    struct serve wanted = {.reader = from, .id = wire->id, .first = page_of(wire->a), .is_lent = is_lent};
 
-    wanted.pages_count = wire->b <= READ_PAGES_MAX ? (unsigned)wire->b : 0;
-    refusal.result = serve_begin(node, &wanted);
+    wanted.pages_count = wire->b <= (is_lent ? LEND_PAGES_MAX : READ_PAGES_MAX) ? (unsigned)wire->b : 0;
+    refusal.result = is_lent && bulk_pull_lent(node) == NULL ? -EOPNOTSUPP : serve_begin(node, &wanted);
     if (refusal.result != 0)
         wire_send(node, from, &refusal);
 }
@@ -189,11 +278,8 @@ static void serve_open(struct node *node, struct node_id from, const struct wire
 void bulk_serve_open(struct node *node, struct node_id reader, struct page_id first, unsigned pages_count,
                      struct request *opener)
 {
-    struct serve wanted = {.opener = opener,
-                           .reader = reader,
-                           .id = ++node->bulk->next_serve,
-                           .first = first,
-                           .pages_count = pages_count};
+    struct serve wanted = {
+        .opener = opener, .reader = reader, .id = ++node->bulk->next_serve, .first = first, .pages_count = pages_count};
     int error = view_has(&node->view, reader) ? serve_begin(node, &wanted) : -EHOSTDOWN;
 
     if (error != 0)
@@ -205,8 +291,8 @@ static void serves_close(struct node *node, struct node_id reader, uint64_t id, 
     for (unsigned i = 0; i < BULK_SERVED_MAX; i++) {
         struct serve *serve = &node->bulk->serves[i];
 
-        if (serve->state == SERVE_OPEN && serve->id == id && node_is(serve->reader, reader) &&
-            (serve->opener != NULL) == is_opened_here)
+        if ((serve->state == SERVE_OPEN || serve->state == SERVE_COPY) && serve->id == id &&
+            node_is(serve->reader, reader) && (serve->opener != NULL) == is_opened_here)
             serve_end(node, serve);
     }
 }
@@ -218,11 +304,19 @@ void bulk_serve_close(struct node *node, struct node_id reader, uint64_t id)
 
 bool bulk_is_waiting(const struct node *node)
 {
-    return node->bulk->gathering > 0;
+    return node->bulk->gathering + node->bulk->copying > 0;
+}
+
+bool bulk_is_copying(const struct node *node)
+{
+    return node->bulk->copying > 0;
 }
 
 void bulk_retry(struct node *node)
 {
+    for (unsigned i = 0; node->bulk->copying > 0 && i < BULK_SERVED_MAX; i++)
+        if (node->bulk->serves[i].state == SERVE_COPY)
+            slice_copy(node, &node->bulk->serves[i]);
     for (unsigned i = 0; node->bulk->gathering > 0 && i < BULK_SERVED_MAX; i++) {
         struct serve *serve = &node->bulk->serves[i];
 
@@ -298,6 +392,7 @@ void bulk_receive(struct node *node, struct node_id from, const struct wire *wir
 {
     switch (wire->type) {
     case WIRE_BULK_OPEN:
+    case WIRE_BULK_LEND:
         serve_open(node, from, wire);
         return;
     case WIRE_BULK_READY:
@@ -305,6 +400,9 @@ void bulk_receive(struct node *node, struct node_id from, const struct wire *wir
         return;
     case WIRE_BULK_CLOSE:
         serves_close(node, from, wire->id, false);
+        return;
+    case WIRE_BULK_PART:
+        bulk_pull_part(node, from, wire);
         return;
     default:
         return;
@@ -316,7 +414,7 @@ void bulk_view(struct node *node, const struct view *view)
     for (unsigned i = 0; i < BULK_SERVED_MAX; i++) {
         struct serve *serve = &node->bulk->serves[i];
 
-        if (serve->state == SERVE_OPEN && !view_has(view, serve->reader))
+        if ((serve->state == SERVE_OPEN || serve->state == SERVE_COPY) && !view_has(view, serve->reader))
             serve_end(node, serve);
     }
     for (unsigned i = 0; i < READS_MAX; i++) {
@@ -327,25 +425,10 @@ void bulk_view(struct node *node, const struct view *view)
             request_finish(&read->request, -EHOSTDOWN, 0);
         }
     }
+    bulk_pull_view(node, view);
 }
 
 /* ---- the reading thread ---------------------------------------------------------------------------------------- */
-
-static int copy_from_file(int file, uint64_t offset, size_t size, char *buffer)
-{
-    while (size > 0) {
-        ssize_t done = pread(file, buffer, size, (off_t)offset);
-
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return done < 0 && errno == EFAULT ? -EFAULT : -EIO;
-        buffer += done;
-        offset += (uint64_t)done;
-        size -= (size_t)done;
-    }
-    return 0;
-}
 
 /*
  * Through the mapping where every page is there: a copy by the processor costs a third of pread(). A load from a hole
@@ -363,8 +446,8 @@ static int copy_out(struct node *node, const struct read *read, const struct pee
     return atomic_load(&node->is_out) != 0 ? -EHOSTDOWN : 0;
 }
 
-static int read_by_file(struct node *node, struct read *read, const struct peer_file *file, size_t offset,
-                        size_t size, void *buffer)
+static int read_by_file(struct node *node, struct read *read, const struct peer_file *file, size_t offset, size_t size,
+                        void *buffer)
 {
     struct closing *closing = malloc(sizeof(*closing));
     int error = closing == NULL ? -ENOMEM : request_call(&read->request);
@@ -390,9 +473,17 @@ int bulk_read(struct node *node, struct node_id home, struct page_id first, size
         .pages_count = (unsigned)((offset_bytes + size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT),
     };
 
+    size_t done_bytes = 0;
+    int error;
+
     if (atomic_load_explicit(&file->number, memory_order_acquire) > 0)
         return read_by_file(node, &read, file, offset_bytes, size_bytes, buffer);
-    return bulk_stream_read(node->stream, home, first, offset_bytes, size_bytes, buffer);
+    error = bulk_pull_read(node, home, first, offset_bytes, size_bytes, buffer, &done_bytes);
+    if (error != -EAGAIN)
+        return error;
+    offset_bytes += done_bytes;
+    return bulk_stream_read(node->stream, home, page_of(first.index + (offset_bytes >> PAGE_SHIFT)),
+                            offset_bytes % PAGE_BYTES, size_bytes - done_bytes, (char *)buffer + done_bytes);
 }
 
 /* ---- set-up ---------------------------------------------------------------------------------------------------- */

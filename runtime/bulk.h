@@ -3,7 +3,8 @@
  * bulk.h - copying runs of pages from their home without taking rights: what dsm_read() uses for remote runs.
  *
  * The home makes the run current and keeps it in memory (coherence_read, pins) while the bytes are copied: on one host
- * by the reading thread from the home's file, else over a connection of its own (bulk_stream.h). One round trip.
+ * by the reading thread from the home's file, else by the home into memory that it lends, from where the reader takes
+ * them by RDMA (bulk_pull.h), or where that is not the way over a connection of its own (bulk_stream.h).
  */
 #ifndef TIERMESH_RUNTIME_BULK_H
 #define TIERMESH_RUNTIME_BULK_H
@@ -37,7 +38,8 @@ void bulk_serve_close(struct node *node, struct node_id reader, uint64_t id);
 void bulk_current(struct node *node, struct request *request, int result);
 void bulk_receive(struct node *node, struct node_id from, const struct wire *wire);
 void bulk_view(struct node *node, const struct view *view); /* the dead read no more, and send no more */
-void bulk_retry(struct node *node);                         /* runs that waited for the disk */
+void bulk_retry(struct node *node);                         /* runs that waited for the disk, or are being copied */
 bool bulk_is_waiting(const struct node *node);
+bool bulk_is_copying(const struct node *node); /* the loop must not block */
 
 #endif

@@ -44,6 +44,7 @@ struct fault_wait {
 };
 
 struct bulk;
+struct pulls;
 struct limits;
 struct bulk_stream;
 struct lock_table;
@@ -61,6 +62,7 @@ struct node {
     struct lock_table *locks;
     struct memory *memory;
     struct bulk *bulk;
+    struct pulls *pulls; /* NULL: nothing is read one-sidedly */
     struct bulk_stream *stream; /* NULL without tcp */
     struct pins *pins; /* the shard's */
     struct peer_file {

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "runtime/bulk.h"
+#include "runtime/bulk_pull.h"
 #include "runtime/bulk_stream.h"
 #include "runtime/memory.h"
 #include "runtime/node.h"
@@ -170,6 +171,8 @@ static struct fabric_config fabric_config_of(struct node *node, const char *dire
         .bind_address = node->config.bind,
         .shm_directory = directory,
         .shared_file = node->window.memfd,
+        .lent_bytes = LEND_BYTES,
+        .landing_bytes = PULL_BYTES,
     };
 }
 
@@ -230,6 +233,8 @@ int peers_open(struct node *node)
         error = faulty_stack(node, &config, &node->tcp);
     if (error == 0 && node->tcp != NULL)
         error = bulk_stream_open(node, &node->stream);
+    if (error == 0)
+        error = bulk_pull_create(node);
     return error;
 }
 

@@ -3,6 +3,7 @@
  * report.c - dsm_stats(): the counters of a node, gathered on its shard.
  */
 #include "base/error.h"
+#include "runtime/bulk_pull.h"
 #include "runtime/cxl.h"
 #include "runtime/locks.h"
 #include "runtime/memory.h"
@@ -111,6 +112,7 @@ static void run_stats(struct request *request)
     stats->messages_received = node->messages_received;
     stats->bytes_sent = node->bytes_sent;
     stats->bytes_received = node->bytes_received;
+    stats->one_sided_bytes = bulk_pull_bytes(node);
     locks_counters(node->locks, &stats->locks_taken, &stats->locks_cached);
     stats->metadata_bytes = metadata_bytes(node);
     stats->touched_pages = table_extents(node->pages) * EXTENT_PAGES;

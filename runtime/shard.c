@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "runtime/bulk.h"
+#include "runtime/bulk_pull.h"
 #include "runtime/bulk_stream.h"
 #include "runtime/cxl.h"
 #include "runtime/limits.h"
@@ -243,6 +244,8 @@ static void shard_close(struct node *node)
             tier_close(node->tiers[i]);
     if (node->pins != NULL)
         pins_destroy(node->pins);
+    if (node->pulls != NULL)
+        bulk_pull_destroy(node->pulls);
     if (node->bulk != NULL)
         bulk_destroy(node->bulk);
 }
@@ -271,7 +274,8 @@ static uint64_t shard_settle(struct node *node)
     if (node->limits != NULL)
         deadline_ns = earlier(deadline_ns, limits_deadline_ns(node->limits));
     now_ns = deadline_ns == UINT64_MAX ? 0 : os_now_ns();
-    return earlier(deadline_ns, pins_expire(node, now_ns));
+    deadline_ns = earlier(deadline_ns, pins_expire(node, now_ns));
+    return bulk_is_copying(node) ? 0 : deadline_ns;
 }
 
 static void shard_tick(struct node *node, uint64_t now_ns)

@@ -19,6 +19,8 @@ enum wire_type {
     WIRE_BULK_OPEN,   /* a: first page; b: pages */
     WIRE_BULK_READY,  /* result; 0: the pages may be read from the home's file until closed; a: 1: it has holes */
     WIRE_BULK_CLOSE,
+    WIRE_BULK_LEND,   /* a: first page; b: pages, LEND_PAGES_MAX at most: answered by a PART for each slice of them */
+    WIRE_BULK_PART,   /* result; 0: slice b of the run lies at offset a of what the home lends, until closed */
     WIRE_TYPES,
 };
 

@@ -343,6 +343,7 @@ struct dsm_stats {
     struct dsm_prediction predictions[DSM_PREDICTORS];
     char policy[DSM_POLICY_BYTES];         /* who says which pages leave DDR (option policy) */
     char policy_choice[DSM_POLICY_BYTES];  /* of several, which it follows now; "" when it has no choice */
+    uint64_t one_sided_bytes;              /* of dsm_read(): taken by RDMA, without the other node's processor */
 };
 
 /* Returns 0 or -EINVAL (size 0 or larger than this version knows). */

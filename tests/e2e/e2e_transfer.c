@@ -4,6 +4,8 @@
  */
 #include "tests/support/node_test.h"
 
+#include <signal.h>
+
 #define AREA ((size_t)64 * DSM_PAGE_BYTES)
 
 static char *other(char *memory, size_t each)
@@ -102,6 +104,77 @@ static void run_bulk_of_mixed_pages(void)
             CHECK(copy[page * DSM_PAGE_BYTES] == 0 && copy[page * DSM_PAGE_BYTES + 4095] == 0);
     CHECK_OK(dsm_barrier());
     free(copy);
+}
+
+#define BULK_BYTES              ((size_t)5 << 20)
+#define BULK_ROUNDS             4
+#define BULK_WORD(round, index) ((uint64_t)(round) << 32 | (uint64_t)(index))
+
+static uint64_t *bulk_words;
+static unsigned bulk_round;
+
+/* Each thread another part, none on the border of a page; every word is that of the round. */
+static void bulk_read_part(unsigned thread)
+{
+    const size_t first = 3 + (size_t)thread * 1000;
+    const size_t count = BULK_BYTES / 8 - 5000;
+    uint64_t *copy = malloc(count * 8);
+
+    CHECK(copy != NULL);
+    CHECK_OK(dsm_read(copy, bulk_words + first, count * 8, 0, NULL));
+    for (size_t i = 0; i < count; i++)
+        CHECK(copy[i] == BULK_WORD(bulk_round, first + i));
+    free(copy);
+}
+
+/* Runs of several MiB, by more threads than slices; where RDMA is a must they go by it. */
+static void run_bulk_by_threads(void)
+{
+    bulk_words = (uint64_t *)(void *)node_share("words", BULK_BYTES);
+    for (bulk_round = 1; bulk_round <= BULK_ROUNDS; bulk_round++) {
+        for (size_t i = 0; dsm_node_id() == 0 && i < BULK_BYTES / 8; i++)
+            bulk_words[i] = BULK_WORD(bulk_round, i);
+        CHECK_OK(dsm_barrier());
+        if (dsm_node_id() == 1)
+            threads_run(bulk_round % 2 == 0 ? 3 : 1, bulk_read_part);
+        CHECK_OK(dsm_barrier());
+    }
+    if (dsm_node_id() == 1 && getenv("TIERMESH_TEST_NEEDS_VERBS") != NULL)
+        CHECK(node_stats().one_sided_bytes >= BULK_BYTES);
+    CHECK_OK(dsm_barrier());
+}
+
+/* The home dies in the middle of reads: those say so, and none brings anything but what was written. */
+static void run_home_dies_while_read(void)
+{
+    uint64_t *copy = malloc(BULK_BYTES);
+    unsigned reads_count = 0;
+    int error;
+
+    CHECK(copy != NULL);
+    bulk_words = (uint64_t *)(void *)node_share("words", BULK_BYTES);
+    for (size_t i = 0; dsm_node_id() == 0 && i < BULK_BYTES / 8; i++)
+        bulk_words[i] = BULK_WORD(7, i);
+    CHECK_OK(dsm_barrier());
+    if (dsm_node_id() == 0) {
+        sleep_ms(300);
+        raise(SIGKILL);
+    }
+    while ((error = dsm_read(copy, bulk_words, BULK_BYTES, 0, NULL)) == 0) {
+        for (size_t i = 0; i < BULK_BYTES / 8; i++)
+            CHECK(copy[i] == BULK_WORD(7, i));
+        memset(copy, 0, BULK_BYTES);
+        reads_count++;
+    }
+    printf("%u reads, then an error\n", reads_count);
+    CHECK(error == -EIO || error == -EHOSTDOWN);
+    free(copy);
+}
+
+static bool judge_home_dies(const struct node_outcome *outcome)
+{
+    return outcome->status == 128 + SIGKILL && strstr(outcome->text, "FAILED") == NULL &&
+           outcome_says(outcome, "reads, then an error");
 }
 
 /* A private range works too, and a managed buffer on either side. */
@@ -341,6 +414,8 @@ static const struct node_case cases[] = {
     {"alignments_3", run_alignments, .nodes_count = 3},
     {"remote_write", run_remote_write, .nodes_count = 3},
     {"bulk_of_mixed_pages", run_bulk_of_mixed_pages, .nodes_count = 3, .options = {"ddr=4M", "cxl=2M", "nvme=16M:%D"}},
+    {"bulk_by_threads", run_bulk_by_threads, .nodes_count = 2, .timeout_s = 60},
+    {"home_dies_while_read", run_home_dies_while_read, .nodes_count = 2, .judge = judge_home_dies, .timeout_s = 60},
     {"private_and_managed", run_private_and_managed, .nodes_count = 2},
     {"crosswise", run_crosswise, .nodes_count = 3},
     {"nowait_1", run_nowait, .nodes_count = 1},
