@@ -6,8 +6,8 @@
  * reads one-sidedly what we copied into the memory that we lend) or by a thread of this node that sends the bytes over
  * a connection of its own (bulk_stream.c).
  *
- * A slice of the lent memory belongs to one reader from the moment it is filled until he closes the run, or is not a
- * member any more and his connection, with its key, is gone: so nobody reads a slice while it is written.
+ * A slice of the lent memory belongs to one reader from before it is filled until it closes the run, or is not a member
+ * any more: its key is gone by then (peers_view). So nobody reads a slice while it is written.
  */
 #include "runtime/bulk.h"
 #include "base/error.h"
@@ -348,11 +348,12 @@ static void run_read(struct request *request)
     struct node *node = request->node;
     struct wire wire = {.type = WIRE_BULK_OPEN, .a = read->first.index, .b = read->pages_count};
     struct read **slot = node->bulk->reads;
+    bool is_answered = bulk_home_answers(&node->view, node->self, read->home);
 
     while (slot < node->bulk->reads + READS_MAX && *slot != NULL)
         slot++;
-    if (slot == node->bulk->reads + READS_MAX || !view_has(&node->view, read->home)) {
-        request_finish(request, view_has(&node->view, read->home) ? -EAGAIN : -EHOSTDOWN, 0);
+    if (slot == node->bulk->reads + READS_MAX || !is_answered) {
+        request_finish(request, is_answered ? -EAGAIN : -EHOSTDOWN, 0);
         return;
     }
     *slot = read;
@@ -420,7 +421,7 @@ void bulk_view(struct node *node, const struct view *view)
     for (unsigned i = 0; i < READS_MAX; i++) {
         struct read *read = node->bulk->reads[i];
 
-        if (read != NULL && !view_has(view, read->home)) {
+        if (read != NULL && !bulk_home_answers(view, node->self, read->home)) {
             node->bulk->reads[i] = NULL;
             request_finish(&read->request, -EHOSTDOWN, 0);
         }
@@ -472,7 +473,6 @@ int bulk_read(struct node *node, struct node_id home, struct page_id first, size
         .first = first,
         .pages_count = (unsigned)((offset_bytes + size_bytes + PAGE_BYTES - 1) >> PAGE_SHIFT),
     };
-
     size_t done_bytes = 0;
     int error;
 

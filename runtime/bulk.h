@@ -16,6 +16,12 @@
 
 struct bulk;
 
+/* Who is not a member is answered by nobody, and no member waits for who is none. */
+static inline bool bulk_home_answers(const struct view *view, struct node_id self, struct node_id home)
+{
+    return view_has(view, self) && view_has(view, home);
+}
+
 int bulk_create(struct node *node, struct bulk **ret_bulk) MUST_USE;
 void bulk_destroy(struct bulk *bulk);
 

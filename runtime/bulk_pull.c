@@ -9,6 +9,7 @@
 #include "runtime/bulk_pull.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "runtime/bulk.h"
 #include "runtime/request.h"
 
 #include <errno.h>
@@ -119,7 +120,7 @@ static void call_begin(struct loop_call *call)
 
     for (unsigned i = 0; i < pull->parts_count && i < PULL_SLOTS; i++)
         pull->parts[i].is_asked = true;
-    if (!view_has(&node->view, pull->home)) {
+    if (!bulk_home_answers(&node->view, node->self, pull->home)) {
         pull->refusal = -EHOSTDOWN;
     } else if (node->via[pull->home.index] != node->tcp || fabric_peer_lends(node->tcp, pull->home) == 0) {
         atomic_store(&node->pulls->refused_until_ns[pull->home.index], os_now_ns() + REFUSED_NS);
@@ -177,7 +178,7 @@ void bulk_pull_view(struct node *node, const struct view *view)
     for (unsigned i = 0; node->pulls != NULL && i < PULLS_MAX; i++) {
         struct pull *pull = &node->pulls->pulls[i];
 
-        if (!pull->is_open || view_has(view, pull->home))
+        if (!pull->is_open || bulk_home_answers(view, node->self, pull->home))
             continue;
         pull->refusal = -EHOSTDOWN;
         parts_advance(pull);
@@ -257,8 +258,7 @@ static int pull_run(struct node *node, struct node_id home, struct page_id first
     loop_post(node->loop, &pull->begin);
     error = pull_copy(pull, offset_bytes, size_bytes, buffer, ret_done_bytes);
     loop_post(node->loop, &pull->closing);
-    /* Who was removed meanwhile may have read slices that were not his any more. */
-    return error == 0 && atomic_load(&node->is_out) != 0 ? -EHOSTDOWN : error;
+    return error;
 }
 
 int bulk_pull_read(struct node *node, struct node_id home, struct page_id first, size_t offset_bytes, size_t size_bytes,

@@ -302,6 +302,46 @@ static bool judge_stopped(const struct node_outcome *outcome)
            outcome_says(outcome, "the stopped one knows");
 }
 
+static void read_or_stop(unsigned index)
+{
+    char copy[4 * DSM_PAGE_BYTES];
+    pid_t waker;
+    int error;
+
+    if (index > 0) {
+        while ((error = dsm_read(copy, page((int)index * 4), sizeof(copy), 0, NULL)) == 0)
+            CHECK(copy[0] == 7 && copy[3 * DSM_PAGE_BYTES] == 7);
+        CHECK(error == -EHOSTDOWN || error == -EIO);
+        return;
+    }
+    sleep_ms(100);
+    waker = fork();
+    if (waker == 0) {
+        sleep_ms(4000);
+        kill(getppid(), SIGCONT);
+        _exit(0);
+    }
+    raise(SIGSTOP);
+}
+
+/* Whose reads are under way when it is removed, by members that it can still see: they end, with an error. */
+static void run_stopped_while_reading(void)
+{
+    area_open(0);
+    for (int i = 0; i < PAGES && dsm_node_id() == 0; i++)
+        page(i)[0] = 7;
+    CHECK_OK(dsm_barrier());
+    if (dsm_node_id() == 2) {
+        threads_run(5, read_or_stop);
+        (void)dsm_finalize();
+        printf("the stopped one knows\n");
+        _exit(3);
+    }
+    sleep_ms(1500);
+    wait_until_gone(2);
+    leave_after_death();
+}
+
 /* ---- disk errors
  * ------------------------------------------------------------------------------------------------------------- */
 
@@ -468,6 +508,7 @@ static const struct node_case cases[] = {
     {"keeper_killed", run_keeper_killed, THREE_NODES},
     {"last_one", run_last_one, THREE_NODES},
     {"stopped", run_stopped, .nodes_count = 3, .judge = judge_stopped},
+    {"stopped_while_reading", run_stopped_while_reading, .nodes_count = 3, .judge = judge_stopped, .timeout_s = 60},
     {"disk_write_errors_private", run_disk_write_errors_private, DISK_FAILS},
     {"disk_write_errors_shared", run_disk_write_errors_shared, DISK_FAILS},
     {"disk_garbage_private", run_disk_garbage_private, DISK_DAMAGED, .nodes_count = 1},
