@@ -471,6 +471,18 @@ static bool is_wanted(const struct node_case *test, int argc, char **argv, int f
     return first == argc && !test->is_asked_only;
 }
 
+/* Nodes that should talk over one transport (TIERMESH_TEST_PATH, with option log=info) did so. */
+static bool path_is_right(const struct node_case *test, const struct node_outcome *outcome)
+{
+    const char *wanted = getenv("TIERMESH_TEST_PATH");
+    char text[64];
+
+    if (wanted == NULL || test->nodes_count < 2)
+        return true;
+    snprintf(text, sizeof(text), "is reached by %s", wanted);
+    return outcome_says(outcome, text);
+}
+
 static int judge_one(const struct node_case *test, char *program)
 {
     struct node_outcome outcome = {.text = judge.output};
@@ -484,7 +496,8 @@ static int judge_one(const struct node_case *test, char *program)
         printf("skip %-32s %s", test->name, judge.output);
         return NODE_TEST_SKIP;
     }
-    is_good = outcome.status != 124 && (test->judge != NULL ? test->judge(&outcome) : outcome.status == 0);
+    is_good = outcome.status != 124 && (test->judge != NULL ? test->judge(&outcome) : outcome.status == 0) &&
+              path_is_right(test, &outcome);
     printf("%s %-32s %6.2f s  status %d\n", is_good ? "ok  " : "FAIL", test->name, (double)(now_ns() - start_ns) / 1e9,
            outcome.status);
     if (!is_good)
