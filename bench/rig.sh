@@ -7,8 +7,8 @@ set -euo pipefail
 
 build=$(realpath "$1") output=$(realpath -m "$2")
 bench=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
-rounds=5
-[ "${3-}" != --quick ] || rounds=1
+rounds=5 quick=
+[ "${3-}" != --quick ] || rounds=1 quick=--quick
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$(dirname "$output")"
@@ -35,31 +35,41 @@ median() {
         awk '{ value[NR] = $1 } END { if (NR) print value[int((NR + 1) / 2)] }'
 }
 
+# compare NAME REFERENCE [at-most|at-least BAR]: the median of NAME as a ratio to that figure.
+compare() {
+    local name=$1 reference=$2 value=
+    shift 2
+    value=$(median "$name")
+    if [ -z "$value" ]; then
+        verdicts+=("skipped $name: this build has no such transport")
+        return 0
+    fi
+    judge "$name" "$(awk -v value="$value" -v reference="$reference" 'BEGIN { printf "%.3f", value / reference }')" \
+        ratio "$@"
+}
+
 echo "all devices are emulated by QEMU ($(cat "$out/accel")): times say nothing about hardware, ratios and counts do"
 judge rig-from-nothing "$(cat "$out/seconds")" s at-most 720
 "$bench/qemu/boot.sh" --build "$build" --keep "$scratch/boot" -n 2 -c 1 --rxe --nvme 64 -- true >/dev/null
 judge rig-boot "$(sort -n "$scratch"/boot/ready.* | tail -n 1)" s at-most 60
 
 "$bench/qemu/boot.sh" --build "$build" -n 2 -c 1 --rxe --ssh -t $((120 + rounds * 180)) -- \
-    "bash -eu /source/bench/rig_rdma.sh $rounds" >"$scratch/rdma" || { cat "$scratch/rdma"; exit 1; }
+    "bash -eu /source/bench/rig_rdma.sh $rounds $quick" >"$scratch/rdma" || { cat "$scratch/rdma"; exit 1; }
 for name in read-lat send-lat atomic-lat bare-fault; do
     judge "$name" "$(median "$name")" us
 done
 judge read-bw "$(median read-bw)" MiB/s
-for transport in tcp verbs; do
-    fault=$(median "remote-fault-$transport")
-    if [ -z "$fault" ]; then
-        verdicts+=("skipped remote-fault-$transport: this build has no such transport")
-        continue
-    fi
-    ratio=$(awk -v fault="$fault" -v read="$(median read-lat)" -v bare="$(median bare-fault)" \
-        'BEGIN { printf "%.3f", fault / (read + bare) }')
-    if [ "$transport" = verbs ]; then
-        judge remote-fault-verbs "$ratio" ratio at-most 1.5
-    else
-        judge "remote-fault-$transport" "$ratio" ratio
-    fi
-done
+fault=$(awk -v read="$(median read-lat)" -v bare="$(median bare-fault)" 'BEGIN { print read + bare }')
+compare remote-fault-tcp "$fault"
+compare remote-fault-verbs "$fault" at-most 1.5
+compare read-tcp "$(median read-bw)"
+compare read-verbs "$(median read-bw)" at-least 0.9
+compare one-sided-verbs 1
+compare message-verbs "$(median send-lat)" at-most 1.3
+compare atomic-tcp "$(median atomic-lat)"
+compare atomic-verbs "$(median atomic-lat)" at-most 1.3
+compare lock-busy-tcp "$(median lock-idle-tcp)"
+compare lock-busy-verbs "$(median lock-idle-verbs)" at-most 2
 
 echo
 echo "tiers of an unchanged program that touches 24 MiB at random (slower node and disk emulated):"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rig_fault.c - a remote fault between two machines: node 0 loads a word of each page of an area whose home is node 1,
- * and prints "fault MICROSECONDS" with the median. It needs one processor, and of the other node what dsm.h gives.
+ * and prints "remote-fault MICROSECONDS" with the median. It needs one processor, and of the other node no more than
+ * dsm.h gives.
  *
  *   dsmrun -H a,b --transport NAME bench_rig_fault [PAGES]
  */
@@ -30,7 +31,7 @@ static void touch_all(const unsigned char *area, uint32_t pages_count)
             die("page %u has another node's bytes: %u", order[i], value);
     }
     free(order);
-    printf("fault %.2f\n", quantile(took_us, pages_count, 0.5));
+    printf("remote-fault %.2f\n", quantile(took_us, pages_count, 0.5));
 }
 
 int main(int argc, char **argv)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# rig_rdma.sh ROUNDS: run by rig.sh in two guests with soft-RoCE. Each round measures what perftest reaches, in event
-# mode, and a remote fault over each transport that the build has; it prints lines "round NAME MICROSECONDS" (or MiB/s).
-rounds=$1
+# rig_rdma.sh ROUNDS [--quick]: run by rig.sh in two guests with soft-RoCE. Each round measures what perftest reaches,
+# in event mode, and over each transport that the build has a remote fault and the calls of rig_calls.c; it prints lines
+# "round NAME MICROSECONDS" (or MiB/s).
+rounds=$1 quick=${2-}
 programs=/build/bench
 
 # both NAME COLUMN PROGRAM ARGUMENT...: node 1 serves, node 2 calls and tells that column of the figures. Both start
@@ -25,15 +26,27 @@ both() {
     [ -e "$done" ] || { echo "$name failed $turn times:"; cat /tmp/log; exit 1; }
 }
 
-# remote_fault TRANSPORT: node 1 faults on pages of node 2.
-remote_fault() {
-    rig-barrier "fault.$1.$round"
+# job NAME TRANSPORT PROGRAM ARGUMENT...: on both nodes over that transport; each line "WHAT FIGURE" is told as
+# WHAT-TRANSPORT.
+job() {
+    local name=$1 transport=$2
+    shift 2
+    rig-barrier "$name.$transport.$round"
     if [ "$NODE" = 1 ]; then
-        /build/dsmrun -H node1,node2 --transport "$1" --timeout 60 -- "$programs/bench_rig_fault" >/tmp/log 2>&1 ||
+        /build/dsmrun -H node1,node2 --transport "$transport" --timeout 60 -- "$@" >/tmp/log 2>&1 ||
             { cat /tmp/log; exit 1; }
-        awk -v name="remote-fault-$1" '$1 == "fault" { print "round", name, $2 }' /tmp/log
+        awk -v transport="$transport" '/^[a-z-]+ [0-9.]+$/ { print "round", $1 "-" transport, $2 }' /tmp/log
     fi
-    rig-barrier "faulted.$1.$round" 80
+    rig-barrier "$name.$transport.$round.done" 80
+}
+
+# The smallest message of the fabric, without a job.
+message() {
+    rig-barrier "message.$round"
+    timeout 30 "$programs/bench_rig_message" $((NODE - 1)) "10.9.0.$NODE" /job >/tmp/log 2>&1 ||
+        { cat /tmp/log; exit 1; }
+    awk '$1 == "message" { print "round message-verbs", $2 }' /tmp/log
+    rig-barrier "message.$round.done"
 }
 
 transports=tcp
@@ -46,8 +59,10 @@ for ((round = 1; round <= rounds; round++)); do
     both atomic-lat 5 ib_atomic_lat -d rxe0 -x 1 -n 300 -F -e
     both read-bw 4 ib_read_bw -d rxe0 -x 1 -s 1048576 -n 20 -F -e
     for transport in $transports; do
-        remote_fault "$transport"
+        job fault "$transport" "$programs/bench_rig_fault" ${quick:+32}
+        job calls "$transport" "$programs/bench_rig_calls" $quick
     done
+    [ "$transports" = tcp ] || message
     if [ "$NODE" = 1 ]; then
         "$programs/bench_local_fault" --quick --directory /tmp --json /tmp/local.json >/dev/null 2>&1 || true
         sed -nE 's/.*"local-fault-private".*"reference":([0-9.]+).*/round bare-fault \1/p' /tmp/local.json | tail -n 1

@@ -12,12 +12,18 @@ target_include_directories(tm_bench PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DI
 
 set(bench_single local_fault resident sequential)
 set(bench_pair remote_fault lock_handover bulk_read)
-set(bench_rig rig_fault)
+set(bench_rig rig_fault rig_calls)
 foreach(name ${bench_single} ${bench_pair} ${bench_rig})
     add_executable(bench_${name} ${bench}/${name}.c)
     target_link_libraries(bench_${name} PRIVATE tm_bench)
     set_target_properties(bench_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endforeach()
+
+# The fabric without the runtime, but on its loop.
+add_executable(bench_rig_message ${bench}/rig_message.c ${CMAKE_SOURCE_DIR}/runtime/loop_core.c
+    ${CMAKE_SOURCE_DIR}/runtime/loop_epoll.c ${CMAKE_SOURCE_DIR}/runtime/loop_uring.c)
+target_link_libraries(bench_rig_message PRIVATE tm_bench tm_fabric)
+set_target_properties(bench_rig_message PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 
 # Programs that know nothing of Tiermesh, alone and under the preload library.
 foreach(name pattern redis_load)
