@@ -66,6 +66,7 @@ struct fabric_config {
     size_t window_bytes_max;     /* unacknowledged bytes kept for a peer and plane; FABRIC_MESSAGE_MAX at least */
     const char *bind_address;    /* tcp: numeric address to listen on, default 127.0.0.1 */
     const char *shm_directory;   /* shm: where the rendezvous socket lies (0700, the job's) */
+    const char *pool_path;       /* pool: the dax device or file that all hosts map */
     int shared_file;             /* shm: descriptor offered to peers by fabric_peer_file(), or -1 */
     size_t lent_bytes;           /* verbs: memory lent to peers, fabric_lent(); 0: none */
     bool lends_words;            /* verbs: they may also change its words, by FABRIC_FETCH_ADD and such */
@@ -111,7 +112,7 @@ struct fabric_counters {
 
 /* Another transport may implement it: at most 8 calls. */
 struct fabric_ops {
-    const char *name; /* "loopback", "shm", "tcp" */
+    const char *name; /* "loopback", "shm", "pool", "tcp" */
     unsigned capabilities;
 
     /* The opaque blob by which peers connect to this node. Returns its size. */
@@ -168,6 +169,9 @@ struct fabric {
 int fabric_loopback_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;
 int fabric_tcp_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;
 int fabric_shm_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;
+
+/* Memory that the nodes' hosts share, coherent or not (docs/CXL.md). All of a job's nodes, by number, share one. */
+int fabric_pool_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;
 
 /* tcp whose connections are RDMA queue pairs where that works. -ENODEV and others: use tcp, the sentence says why. */
 int fabric_verbs_open(const struct fabric_config *config, struct fabric **ret_fabric) MUST_USE;

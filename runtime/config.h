@@ -23,7 +23,8 @@ struct dsm_config {
     char zmem_codec[8];          /* lz4, zstd */
     uint64_t nvme_bytes;         /* 0: no such tier */
     char nvme_path[CONFIG_TEXT_MAX];
-    char transport[16];          /* auto, shm, tcp, verbs */
+    char transport[16];          /* auto, shm, tcp, verbs, pool */
+    char pool[CONFIG_TEXT_MAX];  /* transport pool: what the hosts share */
     char loop[16];               /* auto, io_uring, epoll */
     char bind[64]; /* numeric address */
     char log[16];

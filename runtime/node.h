@@ -83,7 +83,7 @@ struct node {
     struct coherence_env coherence_env;
     struct cluster *cluster;
     struct cluster_env cluster_env;
-    struct fabric *shm, *tcp;
+    struct fabric *shm, *tcp, *pool;
     struct fabric *via[NODES_MAX];    /* the transport to each peer; NULL: not reachable */
     const char *via_why[NODES_MAX];   /* what decided for it */
     char rdma_refused[256];           /* why `tcp` is without RDMA; "": it has it, or was not asked to */

@@ -35,6 +35,7 @@ enum address_kind {
     ADDRESS_SHM = 1,
     ADDRESS_TCP = 2,
     ADDRESS_BULK = 3,
+    ADDRESS_POOL = 4,
 };
 
 /* ---- incoming -------------------------------------------------------------------------------------------------- */
@@ -170,6 +171,7 @@ static struct fabric_config fabric_config_of(struct node *node, const char *dire
         .window_bytes_max = 64 << 20,
         .bind_address = node->config.bind,
         .shm_directory = directory,
+        .pool_path = node->config.pool,
         .shared_file = node->window.memfd,
         .lent_bytes = LEND_BYTES,
         .landing_bytes = PULL_BYTES,
@@ -211,8 +213,10 @@ int peers_open(struct node *node)
 {
     char directory[300];
     struct fabric_config config = fabric_config_of(node, directory);
-    bool wants_shm = strcmp(node->config.transport, "tcp") != 0 && strcmp(node->config.transport, "verbs") != 0;
-    bool wants_tcp = strcmp(node->config.transport, "shm") != 0;
+    const char *wanted = node->config.transport;
+    bool wants_pool = strcmp(wanted, "pool") == 0;
+    bool wants_shm = strcmp(wanted, "auto") == 0 || strcmp(wanted, "shm") == 0;
+    bool wants_tcp = !wants_pool && strcmp(wanted, "shm") != 0;
     int error = 0;
 
     /* Unless told otherwise, listen where this node met its agent: on loopback, or where other hosts are. */
@@ -226,6 +230,11 @@ int peers_open(struct node *node)
             error = fabric_shm_open(&config, &node->shm);
         if (error == 0)
             error = faulty_stack(node, &config, &node->shm);
+    }
+    if (wants_pool) {
+        error = fabric_pool_open(&config, &node->pool);
+        if (error == 0)
+            error = faulty_stack(node, &config, &node->pool);
     }
     if (error == 0 && wants_tcp)
         error = network_open(node, &config);
@@ -269,6 +278,8 @@ static void self_describe(struct node *node, struct agent_peer *self)
         blob_add(&writer, ADDRESS_SHM, blob, fabric_address(node->shm, blob));
     if (node->tcp != NULL)
         blob_add(&writer, ADDRESS_TCP, blob, fabric_address(node->tcp, blob));
+    if (node->pool != NULL)
+        blob_add(&writer, ADDRESS_POOL, blob, fabric_address(node->pool, blob));
     if (node->stream != NULL)
         blob_add(&writer, ADDRESS_BULK, blob, bulk_stream_address(node->stream, (char *)blob, sizeof(blob)));
     ASSERT(!writer.failed);
@@ -313,8 +324,10 @@ static int peer_choose(struct node *node, const struct agent_peer *self, const s
     if (address == NULL) {
         node->via_why[id.index] = strcmp(node->config.transport, "auto") != 0 ? "option transport asks for it"
                                   : one_host ? "a node of this host has no shared memory for it" : "another host";
-        address = node->tcp != NULL ? blob_find(peer, ADDRESS_TCP, &size) : NULL;
-        node->via[id.index] = node->tcp;
+        node->via[id.index] = node->pool != NULL ? node->pool : node->tcp;
+        address = node->pool != NULL  ? blob_find(peer, ADDRESS_POOL, &size)
+                  : node->tcp != NULL ? blob_find(peer, ADDRESS_TCP, &size)
+                                      : NULL;
     }
     if (address == NULL)
         return error_set(-EHOSTDOWN, "no transport leads to node %u; option transport may exclude it", id.index);
@@ -371,7 +384,7 @@ int peers_meet(struct node *node)
     int error;
 
     self_describe(node, &self);
-    node->via[node->self.index] = node->tcp != NULL ? node->tcp : node->shm;
+    node->via[node->self.index] = node->pool != NULL ? node->pool : node->tcp != NULL ? node->tcp : node->shm;
     if (node->link == NULL) {
         node->view = (struct view){.epoch = {1}, .members = (uint64_t)1 << node->self.index};
         return 0;
@@ -405,7 +418,9 @@ void peers_close(struct node *node)
     }
     if (node->tcp != NULL)
         fabric_close(node->tcp);
-    node->shm = node->tcp = NULL;
+    if (node->pool != NULL)
+        fabric_close(node->pool);
+    node->shm = node->tcp = node->pool = NULL;
     topology_forget();
     for (unsigned i = 0; i < NODES_MAX; i++) {
         struct peer_file *kept = &node->peer_files[i];

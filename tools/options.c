@@ -53,7 +53,7 @@ static const struct option_row rows[] = {
     {OPTION_CXL, "cxl", "SIZE", "CXL budget of each node"},
     {OPTION_ZMEM, "zmem", "SIZE|N%", "budget of each node for compressed pages in memory, or N% of its DDR"},
     {OPTION_NVME, "nvme", "SIZE:PATH", "NVMe budget of each node and the directory for its file"},
-    {OPTION_TRANSPORT, "transport", "NAME", "auto, shm, tcp or verbs"},
+    {OPTION_TRANSPORT, "transport", "NAME", "auto, shm, tcp, verbs or pool"},
     {OPTION_SET, "set", "NAME=VALUE", "set any option of docs/CONFIG.md on each node; may be repeated"},
     {'x', "export", "VAR[=VALUE]", "give the nodes this environment variable; may be repeated"},
     {OPTION_PRELOAD, "preload", "WHEN", "manage programs that are not nodes: auto (default), on, off"},

@@ -58,6 +58,14 @@ foreach(name memory transfer locks coherence)
     nodes_again(${name} tcp_faulty 120 transport=tcp faulty=7 CASES ${${name}_cases})
     nodes_again(${name} shm_faulty 120 transport=shm faulty=11 CASES ${${name}_cases} LABELS long)
 endforeach()
+# Memory that hosts share, a file in place of it.
+foreach(name memory transfer locks coherence)
+    tiermesh_test(NAME e2e_${name}_pool LABELS e2e TIMEOUT 120
+        COMMAND ${CMAKE_CURRENT_LIST_DIR}/pool.sh $<TARGET_FILE:e2e_${name}> ${${name}_cases})
+endforeach()
+tiermesh_test(NAME e2e_faults_pool LABELS e2e TIMEOUT 120
+    COMMAND ${CMAKE_CURRENT_LIST_DIR}/pool.sh $<TARGET_FILE:e2e_faults>
+    owner_killed home_killed lock_holder_killed killed_at_barrier keeper_killed)
 nodes_again(faults tcp 120 transport=tcp
     CASES owner_killed home_killed lock_holder_killed killed_at_barrier keeper_killed)
 nodes_again(coherence long 420 CASES records_long LABELS long)

@@ -29,6 +29,17 @@ says() {
     grep -qE "^  node $((1 - $1)): .*$2" "$scratch/out" || fail "node $1 does not say '$2'"
 }
 
+# pool_refused SENTENCE ARGUMENTS...
+pool_refused() {
+    local sentence=$1
+    shift
+    if timeout 50 "$dsmrun" -n 2 --transport pool "$@" -- "$node" "$dsmctl" >"$scratch/out" 2>"$scratch/err" \
+        </dev/null; then
+        fail "the job ran"
+    fi
+    grep -qE "$sentence" "$scratch/err" || fail "not '$sentence'"
+}
+
 case $case in
 shm)
     job
@@ -37,6 +48,15 @@ shm)
 tcp)
     job --transport tcp
     for i in 0 1; do says "$i" 'tcp .option transport asks for it.$'; done
+    ;;
+# A file in place of memory that hosts share. What is no pool for two nodes is refused with a sentence.
+pool)
+    truncate -s 12M "$scratch/pool"
+    job --transport pool --set pool="$scratch/pool"
+    for i in 0 1; do says "$i" 'pool .option transport asks for it.$'; done
+    truncate -s 11M "$scratch/pool"
+    pool_refused 'pool .*/pool has 11 MiB, and 2 nodes need 12 MiB' --set pool="$scratch/pool"
+    pool_refused 'option pool must name the memory'
     ;;
 # An address that no RDMA device can have, so this holds on every host: it is told once a node, and the job goes on.
 fallback)

@@ -403,6 +403,7 @@ static void test_killed_process_is_down(void **state)
     if (is_transport("loopback"))
         skip();
     assert_int_equal(pipe(ends), 0);
+    world_node_close(&world, 2); /* the child is node 2 */
     child = fork();
     assert_true(child >= 0);
     if (child == 0)
@@ -417,7 +418,6 @@ static void test_killed_process_is_down(void **state)
     assert_int_equal(world_send(&world, 0, 2, PLANE_DATA), -EHOSTDOWN);
     close(ends[0]);
     close(ends[1]);
-    world_node_close(&world, 2);
     remove_leftovers();
 }
 

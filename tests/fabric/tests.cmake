@@ -7,13 +7,13 @@ set(fabric_uses tm_fabric tm_base PkgConfig::URING)
 tiermesh_test(NAME fabric_contract_loopback SOURCES contract.c world.c ${fabric_loop} USES ${fabric_uses}
     LABELS unit TIMEOUT 60 ARGS loopback)
 if(TARGET fabric_contract_loopback)
-    foreach(transport tcp shm)
+    foreach(transport tcp shm pool)
         tiermesh_test(NAME fabric_contract_${transport} COMMAND fabric_contract_loopback ${transport}
             LABELS unit TIMEOUT 60)
         tiermesh_test(NAME fabric_contract_${transport}_uring COMMAND fabric_contract_loopback ${transport} io_uring
             LABELS unit TIMEOUT 60)
     endforeach()
-    foreach(transport loopback tcp shm)
+    foreach(transport loopback tcp shm pool)
         tiermesh_test(NAME fabric_contract_faulty_${transport} COMMAND fabric_contract_loopback ${transport} faulty
             LABELS unit TIMEOUT 90)
     endforeach()
@@ -56,6 +56,10 @@ if(TARGET tm_fabric)
 endif()
 
 tiermesh_test(NAME fabric_hostile SOURCES hostile.c world.c ${fabric_loop} USES ${fabric_uses} LABELS unit TIMEOUT 60)
+
+tiermesh_test(NAME fabric_pool_caches SOURCES pool_caches.c USES ${fabric_uses} LABELS unit TIMEOUT 60)
+tiermesh_test(NAME fabric_pool_hostile SOURCES pool_hostile.c world.c ${fabric_loop} USES ${fabric_uses}
+    LABELS unit TIMEOUT 60)
 
 tiermesh_fuzz(NAME fabric_fuzz_stream SOURCES fuzz_stream.c USES tm_fabric tm_base CORPUS corpus_stream)
 tiermesh_fuzz(NAME fabric_fuzz_ring SOURCES fuzz_ring.c USES tm_fabric tm_base CORPUS corpus_ring)

@@ -11,6 +11,7 @@
 #include "runtime/loop.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,8 @@ static int transport_open(const struct world *world, const struct fabric_config 
         return fabric_tcp_open(config, ret_fabric);
     if (strcmp(world->transport, "shm") == 0)
         return fabric_shm_open(config, ret_fabric);
+    if (strcmp(world->transport, "pool") == 0)
+        return fabric_pool_open(config, ret_fabric);
     return fabric_loopback_open(config, ret_fabric);
 }
 
@@ -113,6 +116,7 @@ static void node_prepare(struct world *world, unsigned index)
         .window_bytes_max = WORLD_WINDOW_BYTES,
         .bind_address = getenv("TIERMESH_TEST_ADDRESS"),
         .shm_directory = world->directory,
+        .pool_path = world->pool,
         .shared_file = -1,
     };
 }
@@ -156,6 +160,30 @@ void world_node_close(struct world *world, unsigned index)
     memset(world->nodes[index].is_up, 0, sizeof(world->nodes[index].is_up));
 }
 
+/* A file in place of memory that hosts share; TIERMESH_TEST_POOL names a device to use instead. */
+static void pool_make(struct world *world)
+{
+    const char *device = getenv("TIERMESH_TEST_POOL");
+    int fd;
+
+    if (strcmp(world->transport, "pool") != 0)
+        return;
+    if (device != NULL) {
+        snprintf(world->pool, sizeof(world->pool), "%s", device);
+        return;
+    }
+    snprintf(world->pool, sizeof(world->pool), "%s/pool", world->directory);
+    fd = open(world->pool, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ASSERT(fd >= 0 && ftruncate(fd, WORLD_POOL_BYTES) == 0);
+    close(fd);
+}
+
+static void pool_remove(const struct world *world)
+{
+    if (strncmp(world->pool, world->directory, strlen(world->directory)) == 0)
+        unlink(world->pool);
+}
+
 void world_open(struct world *world, const char *transport, bool is_faulty, const char *loop_kind)
 {
     int result;
@@ -172,8 +200,10 @@ void world_open(struct world *world, const char *transport, bool is_faulty, cons
     snprintf(world->directory, sizeof(world->directory), "/tmp/tiermesh-fabric-XXXXXX");
     if (mkdtemp(world->directory) == NULL)
         abort();
+    pool_make(world);
     result = loop_create(loop_kind, &world->loop);
     if (result != 0) {
+        pool_remove(world);
         rmdir(world->directory);
         fprintf(stderr, "%s: skipped\n", error_text());
         exit(77);
@@ -190,6 +220,7 @@ void world_close(struct world *world)
         if (world->nodes[i].fabric != NULL)
             world_node_close(world, i);
     loop_destroy(world->loop);
+    pool_remove(world);
     ASSERT(rmdir(world->directory) == 0); /* no fabric leaves a socket behind */
 }
 

@@ -11,6 +11,7 @@
 #include "fabric/fabric.h"
 
 #define WORLD_NODES        3
+#define WORLD_POOL_BYTES   ((off_t)32 << 20)
 #define WORLD_WINDOW_BYTES ((size_t)1024 * 1024)
 
 struct world_node {
@@ -36,6 +37,7 @@ struct world {
     uint32_t size_max; /* largest message of world_send() */
     uint64_t timeout_ns; /* of sessions; verbs run in guests, which are slow when their host is busy */
     char directory[64];
+    char pool[96]; /* pool: the memory that the nodes share */
     uint64_t seed;
     struct world_node nodes[WORLD_NODES];
 };
