@@ -72,6 +72,24 @@ compare lock-busy-tcp "$(median lock-idle-tcp)"
 compare lock-busy-verbs "$(median lock-idle-verbs)" at-most 2
 
 echo
+echo "placement of an unchanged program that touches 32 MiB with Zipf's weights, 8 MiB near (slower node emulated):"
+for node in "--hmat 256" "--cxl 512"; do
+    # shellcheck disable=SC2086
+    "$bench/qemu/boot.sh" --build "$build" -c 2 $node -t 190 -- "bash -eu /source/bench/rig_placement.sh 75" \
+        >"$scratch/placement" || { cat "$scratch/placement"; exit 1; }
+    grep -v '^round' "$scratch/placement"
+    name=$(awk '{ print substr($1, 3) }' <<<"$node")
+    for figure in placement-oracle placement-first-come placement; do
+        value=$(awk -v name="$figure" '$1 == "round" && $2 == name { print $3 }' "$scratch/placement")
+        if [ "$figure" = placement ]; then
+            judge "placement-$name" "$value" share at-least 0.93
+        else
+            judge "$figure-$name" "$value" share
+        fi
+    done
+done
+
+echo
 echo "tiers of an unchanged program that touches 24 MiB at random (slower node and disk emulated):"
 "$bench/qemu/boot.sh" --build "$build" -c 2 --hmat 256 --nvme 256 -- "bash -eu /source/bench/rig_tiers.sh"
 printf '%s\n' "${verdicts[@]}"

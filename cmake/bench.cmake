@@ -26,7 +26,7 @@ target_link_libraries(bench_rig_message PRIVATE tm_bench tm_fabric)
 set_target_properties(bench_rig_message PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 
 # Programs that know nothing of Tiermesh, alone and under the preload library.
-foreach(name pattern redis_load)
+foreach(name pattern placement redis_load)
     add_executable(bench_${name} ${bench}/${name}.c)
     target_include_directories(bench_${name} PRIVATE ${CMAKE_SOURCE_DIR})
     target_link_libraries(bench_${name} PRIVATE Threads::Threads m)
