@@ -29,6 +29,7 @@ static void demotion_done(struct tier_transfer *transfer, int result)
     struct pager *pager = demotion->pager;
     unsigned count = demotion->pages_count;
 
+    pager->is_write_failing = result != 0;
     demotion->pages_count = 0; /* what is put now is not cancelled */
     for (unsigned i = 0; i < count; i++) {
         struct tier_slot to = {transfer->first.index + i};

@@ -361,6 +361,7 @@ static void eviction_done(struct tier_transfer *transfer, int result)
     struct page_id left[PAGER_BATCH];
     unsigned left_count = 0;
 
+    pager->is_write_failing = result != 0;
     for (unsigned i = 0; i < eviction->pages_count; i++) {
         uint32_t slot = transfer->first.index + i;
 

@@ -168,6 +168,7 @@ struct pager {
     struct stalled_fault stalls[PAGER_STALLS_MAX]; /* a ring */
     unsigned stalls_first, stalls_count;
     uint64_t left_count, left_seen, left_ns; /* pages that left their frames; when the last one was seen to */
+    bool is_write_failing; /* the last write to the disk that ended was an error */
     struct revoke revokes[PAGER_REVOKES_MAX];
     unsigned revokes_count;
 

@@ -27,10 +27,13 @@ void pager_stall(struct pager *pager, const struct stalled_fault *fault)
     pager->stats.stalled_faults++;
 }
 
-/* A slow disk is no full one: time counts from the last page that left, and not while any is on its way. */
+/*
+ * A slow disk is no full one: time counts from the last page that left, and not while any is on its way. What is on its
+ * way to a disk whose last write failed does not count: it comes back, and is written again without end.
+ */
 static bool has_waited_for(struct pager *pager, const struct stalled_fault *fault, uint64_t now_ns, uint64_t limit_ns)
 {
-    if (pager->left_seen != pager->left_count || pager_is_moving(pager)) {
+    if (pager->left_seen != pager->left_count || (pager_is_moving(pager) && !pager->is_write_failing)) {
         pager->left_seen = pager->left_count;
         pager->left_ns = now_ns;
     }
