@@ -16,7 +16,7 @@
 #define FORKED_IN 20.0 /* s, at most */
 
 struct wish {
-    int resource;
+    __rlimit_resource_t resource;
     rlim_t limit;
 };
 
@@ -36,7 +36,7 @@ static void helper_run(pid_t process)
     _exit(0);
 }
 
-static void limit_set(int resource, rlim_t value)
+static void limit_set(__rlimit_resource_t resource, rlim_t value)
 {
     struct wish wish = {resource, value};
     struct rlimit own;
@@ -66,7 +66,7 @@ static rlim_t status_number(const char *name)
     return strtoul(at + strlen(name), NULL, 10);
 }
 
-static rlim_t limit_of(int resource, unsigned step)
+static rlim_t limit_of(__rlimit_resource_t resource, unsigned step)
 {
     if (resource == RLIMIT_NPROC)
         return status_number("\nThreads:") + step;
@@ -74,7 +74,7 @@ static rlim_t limit_of(int resource, unsigned step)
 }
 
 /* True: there was a child. */
-static bool fork_once(const char *memory, int resource, unsigned step)
+static bool fork_once(const char *memory, __rlimit_resource_t resource, unsigned step)
 {
     double started = seconds();
     pid_t child;
@@ -96,10 +96,17 @@ static bool fork_once(const char *memory, int resource, unsigned step)
     return child > 0;
 }
 
+static __rlimit_resource_t resource_of(const char *name)
+{
+    if (strcmp(name, "as") == 0)
+        return RLIMIT_AS;
+    return strcmp(name, "data") == 0 ? RLIMIT_DATA : RLIMIT_NPROC;
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "as";
-    int resource = strcmp(name, "as") == 0 ? RLIMIT_AS : strcmp(name, "data") == 0 ? RLIMIT_DATA : RLIMIT_NPROC;
+    __rlimit_resource_t resource = resource_of(name);
     unsigned steps = resource == RLIMIT_NPROC ? 8 : STEPS, forked = 0;
     pid_t process = getpid(), helper;
     char *memory;
