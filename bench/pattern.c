@@ -14,18 +14,14 @@
  * a third.
  */
 #include "base/random.h"
+#include "bench/walkers.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#define PAGE_BYTES  4096
-#define STRIDE      16
-#define THREADS_MAX 64
+#define PAGE_BYTES 4096
+#define STRIDE     16
 
 enum order {
     SEQUENTIAL,
@@ -42,24 +38,12 @@ static struct {
     bool is_store, is_text;
 } set;
 
-static _Atomic(bool) stop;
-
 struct walker {
-    pthread_t thread;
     struct random random;
     size_t at;
-    uint64_t touched;
 };
 
-static struct walker walkers[THREADS_MAX];
-
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
+static struct walker walkers[WALKERS_MAX];
 
 static void page_fill(size_t page, struct random *random)
 {
@@ -130,37 +114,16 @@ static size_t walk(struct walker *walker)
     return random_below(&walker->random, (uint32_t)set.pages_count);
 }
 
-static void *walker_run(void *argument)
+static uint64_t pattern_run(unsigned number, const _Atomic(bool) *stop)
 {
-    struct walker *walker = argument;
-
-    while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
-        page_touch(walk(walker));
-        walker->touched++;
-    }
-    return NULL;
-}
-
-/* Pages a second of all threads. */
-static double measure(double time_s)
-{
-    struct timespec nap = {(time_t)time_s, (long)((time_s - (double)(time_t)time_s) * 1e9)};
-    double start_s = now_s();
+    struct walker *walker = &walkers[number];
     uint64_t touched = 0;
 
-    atomic_store(&stop, false);
-    for (unsigned i = 0; i < set.threads_count; i++) {
-        walkers[i].touched = 0;
-        if (pthread_create(&walkers[i].thread, NULL, walker_run, &walkers[i]) != 0)
-            exit(1);
+    while (!atomic_load_explicit(stop, memory_order_relaxed)) {
+        page_touch(walk(walker));
+        touched++;
     }
-    nanosleep(&nap, NULL);
-    atomic_store(&stop, true);
-    for (unsigned i = 0; i < set.threads_count; i++) {
-        pthread_join(walkers[i].thread, NULL);
-        touched += walkers[i].touched;
-    }
-    return (double)touched / (now_s() - start_s);
+    return touched;
 }
 
 static void set_parse(int argc, char **argv)
@@ -174,14 +137,13 @@ static void set_parse(int argc, char **argv)
     set.threads_count = argc > 3 ? (unsigned)strtoul(argv[3], NULL, 10) : 1;
     set.is_store = argc > 4 && strcmp(argv[4], "store") == 0;
     set.is_text = argc > 5 && strcmp(argv[5], "text") == 0;
-    if (set.pages_count == 0 || set.threads_count == 0 || set.threads_count > THREADS_MAX)
+    if (set.pages_count == 0 || set.threads_count == 0 || set.threads_count > WALKERS_MAX)
         exit(2);
 }
 
 int main(int argc, char **argv)
 {
     struct random random = {.state = 7};
-    char line[64];
 
     set_parse(argc, argv);
     set.memory = aligned_alloc(PAGE_BYTES, set.pages_count * PAGE_BYTES);
@@ -195,11 +157,6 @@ int main(int argc, char **argv)
         page_touch(page);
     for (unsigned i = 0; i < set.threads_count; i++)
         walkers[i] = (struct walker){.random = {.state = 1000 + i}, .at = set.pages_count / set.threads_count * i};
-    puts("ready");
-    fflush(stdout);
-    while (fgets(line, sizeof(line), stdin) != NULL) {
-        printf("%.2f\n", measure(strtod(line, NULL)));
-        fflush(stdout);
-    }
+    walkers_answer(set.threads_count, pattern_run);
     return 0;
 }

@@ -191,11 +191,20 @@ row_touch() {
     pattern touch-strided-dirty '>=2.5' strided 1 store
 }
 
+# disk NAME THREADS: loads beside the same reads without any pager, which is the most that the disk allows.
+disk() {
+    product_of "$limit"
+    measure --figure "$1,pages/s," "${product[@]}" "$programs/bench_pattern" "$set_mib" random "$2" load :: \
+        "$programs/bench_disk" "$scratch/disk" "$set_mib" $((100 * limit / set_mib)) "$2"
+}
+
 row_random() {
     pattern random-1-clean '>=1' random 1 load
     pattern random-1-dirty '>=1' random 1 store
+    disk random-1-disk 1
     pattern random-4-clean '>=1.3' random 4 load
     pattern random-4-dirty '>=1.3' random 4 store
+    disk random-4-disk 4
 }
 
 # zram_make ALGORITHM: a device before the swap file in order. Sets zram, or why.

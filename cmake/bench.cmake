@@ -25,13 +25,15 @@ add_executable(bench_rig_message ${bench}/rig_message.c ${CMAKE_SOURCE_DIR}/runt
 target_link_libraries(bench_rig_message PRIVATE tm_bench tm_fabric)
 set_target_properties(bench_rig_message PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 
-# Programs that know nothing of Tiermesh, alone and under the preload library.
-foreach(name pattern placement redis_load)
+# Programs that know nothing of Tiermesh, alone and under the preload library, or beside it.
+foreach(name pattern disk placement redis_load)
     add_executable(bench_${name} ${bench}/${name}.c)
     target_include_directories(bench_${name} PRIVATE ${CMAKE_SOURCE_DIR})
     target_link_libraries(bench_${name} PRIVATE Threads::Threads m)
     set_target_properties(bench_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endforeach()
+target_sources(bench_pattern PRIVATE ${bench}/walkers.c)
+target_sources(bench_disk PRIVATE ${bench}/walkers.c)
 add_executable(bench_rivals ${bench}/rivals.c)
 target_link_libraries(bench_rivals PRIVATE tm_bench)
 set_target_properties(bench_rivals PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
